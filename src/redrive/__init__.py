@@ -1,0 +1,1 @@
+"""Reliable Kafka consumption in Python, on Spark and off it."""

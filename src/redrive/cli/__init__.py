@@ -1,0 +1,28 @@
+"""The `redrive` command: one file per verb."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from redrive.cli import local
+from redrive.errors import RedriveError
+
+app = typer.Typer(
+    name="redrive",
+    help="Reliable Kafka consumption in Python, on Spark and off it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(local.app, name="local")
+
+
+def main() -> None:
+    """Run the command; an error of redrive's own is one sentence, not a stack trace."""
+    try:
+        app()
+    except RedriveError as error:
+        typer.echo(f"redrive: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,72 @@
+"""Everything redrive raises, in one tree.
+
+RedriveError
+├── ConfigurationError      found at start; lists all mistakes at once
+├── ContextError            a handler used its context in a way its app does not allow
+├── EnvelopeError           redrive-* headers that cannot be read
+├── PublishError            a write did not become durable
+├── LocalError              the embedded Kafka or PostgreSQL cannot run
+└── Signal                  raised by handlers to say what shall become of a record
+    ├── Retry               not now, again later
+    └── Bury                never; to the dead topic
+
+Each message says what happened, to what, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RedriveError(Exception):
+    """The root of everything redrive raises."""
+
+
+class ConfigurationError(RedriveError):
+    """One or more mistakes in an app or its configuration, found before anything is consumed."""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems: tuple[str, ...] = (
+            (problems,) if isinstance(problems, str) else tuple(problems)
+        )
+        if len(self.problems) == 1:
+            super().__init__(self.problems[0])
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in self.problems)
+            super().__init__(f"{len(self.problems)} mistakes in the configuration:{lines}")
+
+
+class ContextError(RedriveError):
+    """A handler used its context in a way its app does not allow."""
+
+
+class EnvelopeError(RedriveError):
+    """The redrive-* headers of a record cannot be read."""
+
+
+class PublishError(RedriveError):
+    """A write did not become durable; nothing that depends on it may be committed."""
+
+
+class LocalError(RedriveError):
+    """The embedded Kafka or PostgreSQL cannot run; the message says why and what to do."""
+
+
+class Signal(RedriveError):
+    """Raised by a handler to say what shall become of its record."""
+
+
+class Retry(Signal):
+    """The record cannot be handled now: try it again later.
+
+    Without `after` the policy's next delay applies. With it (`"37s"`, or seconds as a number) the
+    record waits that long: never shorter, and at most the policy's smallest delay longer.
+    """
+
+    def __init__(self, reason: str = "", *, after: str | float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Bury(Signal):
+    """The record can never be handled: to the dead topic at once, whatever the policy says."""
