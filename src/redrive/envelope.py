@@ -1,0 +1,191 @@
+"""What redrive knows of a record, and how it travels in `redrive-*` headers.
+
+The headers are text, so that any Kafka tool shows them; times are milliseconds since 1970, as in
+Kafka's own timestamps. They are replaced at each hop, never appended: a record does not grow by
+being retried. Headers of other names, `redrive-` or not, are the user's and are left alone.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from redrive.errors import EnvelopeError
+from redrive.record import Headers, Record
+
+ERROR_MESSAGE_BYTES: Final = 1024
+ERROR_TRACE_BYTES: Final = 8192
+_PREFIX: Final = "redrive-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What redrive knows of a record. Each field is one header: `first_received` is
+    `redrive-first-received`; None is no header."""
+
+    app: str
+    id: str
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    origin_timestamp: int | None = None
+    first_received: int
+    attempt: int = 1
+    """Which attempt comes next: 1 on the source topic, one more each time the record is parked."""
+    due: int | None = None
+    """When the record may leave the delay topic it is in."""
+    not_before: int | None = None
+    """When its handler may run, where that is later than one hop: `Retry(after=...)`."""
+    error_type: str | None = None
+    error_message: str | None = None
+    error_trace: str | None = None
+    dead_reason: str | None = None
+    """Why it is dead; in a delay topic: why it will be, once its recovery has worked."""
+
+    def failed(self, error: BaseException, *, trace: bool = False) -> Envelope:
+        """The same with the error in it, bounded: exception text is untrusted input."""
+        return replace(
+            self,
+            error_type=_bounded(_type_name(error), ERROR_MESSAGE_BYTES),
+            error_message=_bounded(_message(error), ERROR_MESSAGE_BYTES),
+            error_trace=_bounded(_trace(error), ERROR_TRACE_BYTES) if trace else None,
+        )
+
+    def headers(self, user: Headers) -> Headers:
+        """The user's headers as they were, then redrive's."""
+        ours = (
+            (header, str(value).encode())
+            for field, header in _HEADER_OF.items()
+            if (value := getattr(self, field)) is not None
+        )
+        return (*user, *ours)
+
+
+_HEADER_OF: Final = {
+    field.name: _PREFIX + field.name.replace("_", "-") for field in fields(Envelope)
+}
+_FIELD_OF: Final = {header: field for field, header in _HEADER_OF.items()}
+_NUMBERS: Final = frozenset(
+    ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
+) | {"due", "not_before"}
+_NEEDED: Final = tuple(
+    _HEADER_OF[name]
+    for name in ("app", "id", "origin_topic", "origin_partition", "origin_offset")
+) + (_HEADER_OF["first_received"], _HEADER_OF["attempt"])
+
+
+def user_headers(headers: Headers) -> Headers:
+    """The headers without redrive's own."""
+    return tuple(header for header in headers if header[0] not in _FIELD_OF)
+
+
+def addressee(headers: Headers) -> tuple[str, str] | None:
+    """For which app and from which origin topic a record was written by redrive, if it was.
+
+    Cheaper than `parse`, and it never fails: it is asked of every record that has headers.
+    """
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if name in ("redrive-app", "redrive-origin-topic") and value is not None:
+            found[name] = value
+    if len(found) < 2:
+        return None
+    return (
+        found["redrive-app"].decode(errors="replace"),
+        found["redrive-origin-topic"].decode(errors="replace"),
+    )
+
+
+def parse(headers: Headers) -> Envelope:
+    """The envelope in these headers; EnvelopeError names all that is missing or broken."""
+    texts, problems = _texts(headers)
+    values: dict[str, str | int] = {}
+    for header, text in texts.items():
+        field = _FIELD_OF[header]
+        if field in _NUMBERS:
+            try:
+                values[field] = _number(field, text)
+            except ValueError:
+                problems.append(f"{header} is {text[:40]!r}, not a number that it can be")
+        else:
+            values[field] = text
+    problems += [f"{header} is missing" for header in _NEEDED if header not in texts]
+    if problems:
+        raise EnvelopeError(
+            "; ".join(problems) + ": was the record written by something other than redrive?"
+        )
+    return Envelope(**values)  # type: ignore[arg-type] -- names and types were checked above
+
+
+def fresh(record: Record, *, app: str, message_id: str, now: int) -> Envelope:
+    """The envelope of a record that was just received from its source topic."""
+    return Envelope(
+        app=app,
+        id=message_id,
+        origin_topic=record.topic,
+        origin_partition=record.partition,
+        origin_offset=record.offset,
+        origin_timestamp=record.timestamp,
+        first_received=now,
+    )
+
+
+def at_origin(record: Record, envelope: Envelope) -> Record:
+    """A parked record as its handler shall see it: where it came from, with the user's headers."""
+    return Record(
+        topic=envelope.origin_topic,
+        partition=envelope.origin_partition,
+        offset=envelope.origin_offset,
+        key=record.key,
+        value=record.value,
+        headers=user_headers(record.headers),
+        timestamp=envelope.origin_timestamp,
+    )
+
+
+def _texts(headers: Headers) -> tuple[dict[str, str], list[str]]:
+    texts: dict[str, str] = {}
+    problems: list[str] = []
+    for name, value in headers:
+        if name not in _FIELD_OF:
+            continue
+        try:
+            texts[name] = (value or b"").decode()
+        except UnicodeDecodeError:
+            texts[name] = ""
+            problems.append(f"{name} is not text")
+    return texts, problems
+
+
+def _number(field: str, text: str) -> int:
+    # int() alone would take "1_000", " 7 " and other scripts' digits: nothing redrive ever wrote.
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise ValueError(text)
+    number = int(text)
+    if field == "attempt" and number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _type_name(error: BaseException) -> str:
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 -- a __str__ that raises must not hide the failure
+        return f"(no text: {type(broken).__name__} in {type(error).__name__}.__str__)"
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _bounded(text: str, limit: int) -> str:
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= limit:
+        return data.decode()
+    return data[: limit - 3].decode(errors="ignore") + "..."

@@ -1,0 +1,405 @@
+"""What becomes of a record that failed: pure decisions.
+
+A policy is asked twice in a record's life: `decide` when its handler has failed, and `release` when
+it has waited in a delay topic. Both are functions of their arguments alone; the time is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+from zlib import crc32
+
+from redrive import errors
+from redrive.durations import Duration, milliseconds
+from redrive.envelope import Envelope
+from redrive.errors import ConfigurationError
+
+AgeFrom = Literal["receipt", "record"]
+OnExhausted = Literal["bury", "discard"]
+Redeliver = Literal["handler", "origin"]
+ErrorTypes = Sequence[type[BaseException]]
+
+
+# Decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Call the handler again in place, after a wait."""
+
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Give the record back to be read again, and do not run it before the wait is over."""
+
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Write the record to the delay topic of this delay."""
+
+    delay: int
+    due: int
+    attempt: int
+    not_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Write the record to the dead topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop the record: only where the policy says so."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The record is due: to its handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOrigin:
+    """The record is due: back to its origin topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The record is not due yet."""
+
+    until: int
+
+
+Decision = Again | Return | Park | Bury | Discard
+Release = Run | ToOrigin | Wait | Park | Bury | Discard
+
+
+# What is tried first
+
+
+@dataclass(frozen=True, init=False)
+class Backoff:
+    """How long to wait between tries: `initial`, then `factor` times longer each, up to `cap`.
+
+    `jitter` shortens each wait by up to that share, so that records that failed together do not
+    come back together. It is derived from the record's place: the same record waits the same.
+    """
+
+    initial: int
+    factor: float
+    cap: int
+    jitter: float
+
+    def __init__(
+        self, initial: Duration, *, factor: float = 2, cap: Duration = "1m", jitter: float = 0.1
+    ) -> None:
+        if factor < 1 or not 0 <= jitter <= 1:
+            raise ConfigurationError(
+                f"Backoff: factor is {factor} and jitter {jitter};"
+                " factor must be at least 1, jitter between 0 and 1"
+            )
+        _set(self, initial=milliseconds(initial), factor=float(factor))
+        _set(self, cap=max(milliseconds(cap), self.initial), jitter=float(jitter))
+
+    def wait(self, tries: int, seed: str = "") -> int:
+        """The wait after that many tries, in milliseconds."""
+        # The exponent is bounded because a record may be tried in place for ever.
+        full = min(self.initial * self.factor ** min(tries - 1, 64), self.cap)
+        share = crc32(f"{seed}/{tries}".encode()) / 0xFFFFFFFF
+        return round(full * (1 - self.jitter * share))
+
+
+@dataclass(frozen=True, init=False)
+class InPlace:
+    """Blocking retry: call the handler again, in place. `attempts=None` is for ever."""
+
+    attempts: int | None
+    backoff: Backoff
+
+    def __init__(self, attempts: int | None, backoff: Backoff | None = None) -> None:
+        _set(self, attempts=_at_least_one("InPlace", attempts), backoff=backoff or Backoff("1s"))
+
+
+@dataclass(frozen=True, init=False)
+class GiveBack:
+    """Stateful retry: give the record back and read it again, so that polling never stops.
+
+    Attempts are counted by topic, partition and offset within the process.
+    """
+
+    attempts: int
+    backoff: Backoff
+
+    def __init__(self, attempts: int, backoff: Backoff | None = None) -> None:
+        _set(self, attempts=_at_least_one("GiveBack", attempts), backoff=backoff or Backoff("1s"))
+
+
+# The policy
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class RetryPolicy:
+    """What is tried, in which order, and when it is enough.
+
+    First `first` (in place, or given back), then one hop through a delay topic for each of
+    `delays`, then the record is exhausted. `RetryPolicy()` alone never retries.
+    """
+
+    delays: tuple[int, ...]
+    repeat: bool
+    """The last delay is used again and again, until `max_duration` is over."""
+    first: InPlace | GiveBack | None
+    extra_delays: tuple[int, ...]
+    """Delays that only `Retry(after=...)` uses, to come closer to what it asks for."""
+    retry_on: tuple[type[BaseException], ...] | None
+    bury_on: tuple[type[BaseException], ...]
+    max_duration: int | None
+    age_from: AgeFrom
+    on_exhausted: OnExhausted
+    redeliver: Redeliver
+
+    def __init__(
+        self,
+        delays: str | Sequence[Duration] = (),
+        *,
+        repeat: bool = False,
+        first: InPlace | GiveBack | None = None,
+        extra_delays: str | Sequence[Duration] = (),
+        retry_on: ErrorTypes | None = None,
+        bury_on: ErrorTypes = (),
+        max_duration: Duration | None = None,
+        age_from: AgeFrom = "receipt",
+        on_exhausted: OnExhausted = "bury",
+        redeliver: Redeliver = "handler",
+    ) -> None:
+        problems: list[str] = []
+        _set(
+            self,
+            delays=_delays("delays", delays, problems),
+            repeat=repeat,
+            first=first,
+            extra_delays=_delays("extra_delays", extra_delays, problems),
+            retry_on=None if retry_on is None else _error_types("retry_on", retry_on, problems),
+            bury_on=_error_types("bury_on", bury_on, problems),
+            max_duration=_optional_duration("max_duration", max_duration, problems),
+            age_from=_word("age_from", age_from, AgeFrom, problems),
+            on_exhausted=_word("on_exhausted", on_exhausted, OnExhausted, problems),
+            redeliver=_word("redeliver", redeliver, Redeliver, problems),
+        )
+        problems += self._contradictions()
+        if problems:
+            raise ConfigurationError([f"RetryPolicy: {problem}" for problem in problems])
+
+    @classmethod
+    def every(cls, interval: Duration, *, until: Duration, **options: object) -> RetryPolicy:
+        """Try every interval until the record is that old."""
+        return cls([interval], repeat=True, max_duration=until, **options)  # type: ignore[arg-type] -- checked in __init__
+
+    @classmethod
+    def exponential(
+        cls,
+        initial: Duration,
+        *,
+        factor: float = 2,
+        cap: Duration = "1h",
+        attempts: int,
+        **options: object,
+    ) -> RetryPolicy:
+        """Delays that grow by `factor` up to `cap`; `attempts` calls in all, the first included."""
+        _at_least_one("RetryPolicy.exponential", attempts)
+        backoff = Backoff(initial, factor=factor, cap=cap, jitter=0)
+        waits = [backoff.wait(number) / 1000 for number in range(1, attempts)]
+        return cls(waits, **options)  # type: ignore[arg-type] -- checked in __init__
+
+    @property
+    def hops(self) -> tuple[int, ...]:
+        """The distinct delays in use, shortest first: one delay topic each."""
+        return tuple(sorted({*self.delays, *self.extra_delays}))
+
+    def decide(self, envelope: Envelope, error: BaseException, now: int, tries: int = 1) -> Decision:
+        """What becomes of a record whose handler just failed.
+
+        `tries` counts the calls within this attempt: in place, or given back.
+        """
+        if isinstance(error, errors.Bury):
+            return Bury("rejected")
+        if not self._retryable(error):
+            return Bury("not-retryable")
+        asked = milliseconds(error.after) if _asks(error) else None
+        if asked is None or not self.hops:
+            again = self._try_first(envelope, now, tries, asked or 0)
+            if again is not None:
+                return again
+        return self._park(envelope, now, asked)
+
+    def release(self, envelope: Envelope, now: int, due: int) -> Release:
+        """What becomes of a record in a delay topic, where it is due at `due`."""
+        if self.redeliver == "origin" and self.expired(envelope, now):
+            return self._exhausted("expired")
+        if now < due:
+            return Wait(due)
+        if envelope.not_before is not None and now < envelope.not_before and self.hops:
+            return self._hop(envelope.attempt, now, envelope.not_before)
+        return ToOrigin() if self.redeliver == "origin" and envelope.dead_reason is None else Run()
+
+    def expired(self, envelope: Envelope, now: int) -> bool:
+        """Whether the record is older than the policy allows."""
+        return self.max_duration is not None and now > self._born(envelope) + self.max_duration
+
+    def recover_later(self, envelope: Envelope, now: int) -> Park | None:
+        """Where a record waits whose recovery failed; None where there is no delay topic."""
+        if not self.hops:
+            return None
+        delay = self.hops[0]
+        return Park(delay, now + delay, envelope.attempt)
+
+    def _retryable(self, error: BaseException) -> bool:
+        chain = list(causes(error))
+        if any(isinstance(cause, self.bury_on) for cause in chain):
+            return False
+        if isinstance(error, errors.Retry) or self.retry_on is None:
+            return True
+        return any(isinstance(cause, self.retry_on) for cause in chain)
+
+    def _try_first(
+        self, envelope: Envelope, now: int, tries: int, at_least: int
+    ) -> Again | Return | None:
+        # Only before the record was ever parked: what is tried first is not tried again later.
+        if self.first is None or envelope.attempt > 1:
+            return None
+        if self.first.attempts is not None and tries >= self.first.attempts:
+            return None
+        seed = f"{envelope.origin_topic}/{envelope.origin_partition}/{envelope.origin_offset}"
+        wait = max(self.first.backoff.wait(tries, seed), at_least)
+        if self.expired(envelope, now + wait):
+            return None
+        return Again(wait) if isinstance(self.first, InPlace) else Return(wait)
+
+    def _park(self, envelope: Envelope, now: int, asked: int | None) -> Park | Bury | Discard:
+        step = envelope.attempt - 1
+        if not self.hops or (step >= len(self.delays) and not self.repeat and self.delays):
+            return self._exhausted("exhausted")
+        if asked is not None:
+            park = self._hop(envelope.attempt + 1, now, now + asked)
+        elif not self.delays:  # only extra_delays, and the handler named no time
+            return self._exhausted("exhausted")
+        else:
+            # The delay of the hop that comes next, not of the one that was.
+            delay = self.delays[min(step, len(self.delays) - 1)]
+            park = Park(delay, now + delay, envelope.attempt + 1)
+        if self.expired(envelope, park.not_before or park.due):
+            return self._exhausted("expired")
+        return park
+
+    def _hop(self, attempt: int, now: int, target: int) -> Park:
+        """One hop towards the target: the longest delay that fits, or the shortest for the rest."""
+        left = target - now
+        delay = max((hop for hop in self.hops if hop <= left), default=self.hops[0])
+        due = now + delay
+        return Park(delay, due, attempt, target if target > due else None)
+
+    def _exhausted(self, reason: str) -> Bury | Discard:
+        return Discard(reason) if self.on_exhausted == "discard" else Bury(reason)
+
+    def _born(self, envelope: Envelope) -> int:
+        if self.age_from == "record" and envelope.origin_timestamp is not None:
+            return envelope.origin_timestamp
+        return envelope.first_received
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.repeat and self.max_duration is None:
+            yield "repeat=True needs max_duration, or the record would be retried for ever"
+        if self.repeat and not self.delays:
+            yield "repeat=True needs at least one delay to repeat"
+        if self.redeliver == "origin" and not self.hops:
+            yield 'redeliver="origin" needs delays: a record is written back after waiting in one'
+        for cls in set(self.retry_on or ()) & set(self.bury_on):
+            yield f"{cls.__name__} is both in retry_on and in bury_on"
+
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        told = ", ".join(f"{name}={value!r}" for name, value in shown if value not in ((), None))
+        return f"RetryPolicy({told})"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, and the members of groups: each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        waiting.append(current.__cause__)
+        if not current.__suppress_context__:
+            waiting.append(current.__context__)
+        if isinstance(current, BaseExceptionGroup):
+            waiting.extend(current.exceptions)
+
+
+def _asks(error: BaseException) -> bool:
+    return isinstance(error, errors.Retry) and error.after is not None
+
+
+def _set(instance: object, **values: object) -> None:
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+def _at_least_one(where: str, attempts: int | None) -> int | None:
+    if attempts is not None and attempts < 1:
+        raise ConfigurationError(
+            f"{where}: attempts is {attempts}; it counts all calls, the first included: at least 1"
+        )
+    return attempts
+
+
+def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> tuple[int, ...]:
+    parts: Sequence[Duration] = given.split() if isinstance(given, str) else given
+    delays: list[int] = []
+    for part in parts:
+        try:
+            delays.append(milliseconds(part))
+        except ConfigurationError as mistake:
+            problems.append(f"{name}: {mistake}")
+    if any(delay == 0 for delay in delays):
+        problems.append(f"{name}: a delay of 0 would be retried hot; use first=InPlace(...)")
+    return tuple(delays)
+
+
+def _optional_duration(name: str, given: Duration | None, problems: list[str]) -> int | None:
+    if given is None:
+        return None
+    try:
+        return milliseconds(given)
+    except ConfigurationError as mistake:
+        problems.append(f"{name}: {mistake}")
+        return None
+
+
+def _error_types(
+    name: str, given: ErrorTypes, problems: list[str]
+) -> tuple[type[BaseException], ...]:
+    for cls in given:
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            problems.append(f"{name}: {cls!r} is not an exception class")
+    return tuple(given)
+
+
+def _word(name: str, given: str, allowed: object, problems: list[str]) -> str:
+    words: Final = get_args(allowed)
+    if given not in words:
+        problems.append(f"{name} is {given!r}; it can be {' or '.join(map(repr, words))}")
+    return given

@@ -1,0 +1,102 @@
+"""What redrive needs from the outside, as protocols.
+
+Each has an implementation on Kafka (`redrive.kafka`) and one in memory (`redrive.testing`), and one
+contract suite is run against both (`tests/contract`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from redrive.record import Record, TopicPartition, Write
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+
+class Publisher(Protocol):
+    """Writes messages."""
+
+    def publish(self, writes: Sequence[Write]) -> None:
+        """Write all of them, in order per partition; when this returns they are durable.
+
+        Raises PublishError naming the first that was refused; others may have been written.
+        """
+        ...
+
+
+class Log(Protocol):
+    """Reads messages: committed ones only, never past an open transaction."""
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if it does not exist."""
+        ...
+
+    def topic_id(self, topic: str) -> str:
+        """The id that tells a recreated topic from the one before."""
+        ...
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first readable offset, and the end: the offset after the last readable one."""
+        ...
+
+    def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
+        """The records with start <= offset < end. Offsets may have gaps, also at the end."""
+        ...
+
+
+class Position(NamedTuple):
+    """Progress in one partition: the next offset to run, and what is already done beyond it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Progress(Protocol):
+    """The committed offsets of an app's consumer group."""
+
+    def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, Position]:
+        """What was committed; partitions without progress are left out."""
+        ...
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Durable when this returns."""
+        ...
+
+
+class TopicState(NamedTuple):
+    """A topic as it is."""
+
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+class Topics(Protocol):
+    """Describes and changes topics."""
+
+    def describe(self, names: Collection[str]) -> dict[str, TopicState]:
+        """The topics that exist; missing ones are left out."""
+        ...
+
+    def create(
+        self, name: str, partitions: int, config: Mapping[str, str], replication: int | None = None
+    ) -> None:
+        """Create one. Without `replication`, as the broker does by default."""
+        ...
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Raise the number of partitions."""
+        ...
+
+    def configure(self, name: str, config: Mapping[str, str]) -> None:
+        """Set these settings, and leave the others as they are."""
+        ...
