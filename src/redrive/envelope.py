@@ -56,8 +56,8 @@ class Envelope:
         """The user's headers as they were, then redrive's."""
         ours = (
             (header, str(value).encode())
-            for field, header in _HEADER_OF.items()
-            if (value := getattr(self, field)) is not None
+            for name, header in _HEADER_OF.items()
+            if (value := getattr(self, name)) is not None
         )
         return (*user, *ours)
 
@@ -65,13 +65,12 @@ class Envelope:
 _HEADER_OF: Final = {
     field.name: _PREFIX + field.name.replace("_", "-") for field in fields(Envelope)
 }
-_FIELD_OF: Final = {header: field for field, header in _HEADER_OF.items()}
+_FIELD_OF: Final = {header: name for name, header in _HEADER_OF.items()}
 _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
 ) | {"due", "not_before"}
 _NEEDED: Final = tuple(
-    _HEADER_OF[name]
-    for name in ("app", "id", "origin_topic", "origin_partition", "origin_offset")
+    _HEADER_OF[name] for name in ("app", "id", "origin_topic", "origin_partition", "origin_offset")
 ) + (_HEADER_OF["first_received"], _HEADER_OF["attempt"])
 
 
@@ -115,7 +114,7 @@ def parse(headers: Headers) -> Envelope:
         raise EnvelopeError(
             "; ".join(problems) + ": was the record written by something other than redrive?"
         )
-    return Envelope(**values)  # type: ignore[arg-type] -- names and types were checked above
+    return Envelope(**values)  # type: ignore[arg-type]  # names and types were checked above
 
 
 def fresh(record: Record, *, app: str, message_id: str, now: int) -> Envelope:
@@ -170,7 +169,9 @@ def _number(field: str, text: str) -> int:
 
 def _type_name(error: BaseException) -> str:
     cls = type(error)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
 
 
 def _message(error: BaseException) -> str:

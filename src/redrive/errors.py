@@ -6,7 +6,7 @@ RedriveError
 ├── EnvelopeError           redrive-* headers that cannot be read
 ├── PublishError            a write did not become durable
 ├── LocalError              the embedded Kafka or PostgreSQL cannot run
-└── Signal                  raised by handlers to say what shall become of a record
+└── Signal                  raised by handlers to say what shall become of a record (signals.py)
     ├── Retry               not now, again later
     └── Bury                never; to the dead topic
 
@@ -50,23 +50,3 @@ class PublishError(RedriveError):
 
 class LocalError(RedriveError):
     """The embedded Kafka or PostgreSQL cannot run; the message says why and what to do."""
-
-
-class Signal(RedriveError):
-    """Raised by a handler to say what shall become of its record."""
-
-
-class Retry(Signal):
-    """The record cannot be handled now: try it again later.
-
-    Without `after` the policy's next delay applies. With it (`"37s"`, or seconds as a number) the
-    record waits that long: never shorter, and at most the policy's smallest delay longer.
-    """
-
-    def __init__(self, reason: str = "", *, after: str | float | None = None) -> None:
-        super().__init__(reason)
-        self.after = after
-
-
-class Bury(Signal):
-    """The record can never be handled: to the dead topic at once, whatever the policy says."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypedDict, Unpack, get_args
 from zlib import crc32
 
-from redrive import errors
+from redrive import signals
 from redrive.durations import Duration, milliseconds
 from redrive.envelope import Envelope
 from redrive.errors import ConfigurationError
@@ -147,6 +147,19 @@ class GiveBack:
 # The policy
 
 
+class PolicyOptions(TypedDict, total=False):
+    """The options that every way to make a policy has in common."""
+
+    first: InPlace | GiveBack | None
+    extra_delays: str | Sequence[Duration]
+    retry_on: ErrorTypes | None
+    bury_on: ErrorTypes
+    max_duration: Duration | None
+    age_from: AgeFrom
+    on_exhausted: OnExhausted
+    redeliver: Redeliver
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class RetryPolicy:
     """What is tried, in which order, and when it is enough.
@@ -201,9 +214,12 @@ class RetryPolicy:
             raise ConfigurationError([f"RetryPolicy: {problem}" for problem in problems])
 
     @classmethod
-    def every(cls, interval: Duration, *, until: Duration, **options: object) -> RetryPolicy:
+    def every(
+        cls, interval: Duration, *, until: Duration, **options: Unpack[PolicyOptions]
+    ) -> RetryPolicy:
         """Try every interval until the record is that old."""
-        return cls([interval], repeat=True, max_duration=until, **options)  # type: ignore[arg-type] -- checked in __init__
+        options["max_duration"] = until
+        return cls([interval], repeat=True, **options)
 
     @classmethod
     def exponential(
@@ -213,29 +229,31 @@ class RetryPolicy:
         factor: float = 2,
         cap: Duration = "1h",
         attempts: int,
-        **options: object,
+        **options: Unpack[PolicyOptions],
     ) -> RetryPolicy:
         """Delays that grow by `factor` up to `cap`; `attempts` calls in all, the first included."""
         _at_least_one("RetryPolicy.exponential", attempts)
         backoff = Backoff(initial, factor=factor, cap=cap, jitter=0)
         waits = [backoff.wait(number) / 1000 for number in range(1, attempts)]
-        return cls(waits, **options)  # type: ignore[arg-type] -- checked in __init__
+        return cls(waits, **options)
 
     @property
     def hops(self) -> tuple[int, ...]:
         """The distinct delays in use, shortest first: one delay topic each."""
         return tuple(sorted({*self.delays, *self.extra_delays}))
 
-    def decide(self, envelope: Envelope, error: BaseException, now: int, tries: int = 1) -> Decision:
+    def decide(
+        self, envelope: Envelope, error: BaseException, now: int, tries: int = 1
+    ) -> Decision:
         """What becomes of a record whose handler just failed.
 
         `tries` counts the calls within this attempt: in place, or given back.
         """
-        if isinstance(error, errors.Bury):
+        if isinstance(error, signals.Bury):
             return Bury("rejected")
         if not self._retryable(error):
             return Bury("not-retryable")
-        asked = milliseconds(error.after) if _asks(error) else None
+        asked = error.after if isinstance(error, signals.Retry) else None
         if asked is None or not self.hops:
             again = self._try_first(envelope, now, tries, asked or 0)
             if again is not None:
@@ -267,7 +285,7 @@ class RetryPolicy:
         chain = list(causes(error))
         if any(isinstance(cause, self.bury_on) for cause in chain):
             return False
-        if isinstance(error, errors.Retry) or self.retry_on is None:
+        if isinstance(error, signals.Retry) or self.retry_on is None:
             return True
         return any(isinstance(cause, self.retry_on) for cause in chain)
 
@@ -321,6 +339,8 @@ class RetryPolicy:
             yield "repeat=True needs max_duration, or the record would be retried for ever"
         if self.repeat and not self.delays:
             yield "repeat=True needs at least one delay to repeat"
+        if self.extra_delays and not self.delays and self.max_duration is None:
+            yield "extra_delays alone need max_duration, or a record could be retried for ever"
         if self.redeliver == "origin" and not self.hops:
             yield 'redeliver="origin" needs delays: a record is written back after waiting in one'
         for cls in set(self.retry_on or ()) & set(self.bury_on):
@@ -347,10 +367,6 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             waiting.append(current.__context__)
         if isinstance(current, BaseExceptionGroup):
             waiting.extend(current.exceptions)
-
-
-def _asks(error: BaseException) -> bool:
-    return isinstance(error, errors.Retry) and error.after is not None
 
 
 def _set(instance: object, **values: object) -> None:

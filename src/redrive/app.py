@@ -1,0 +1,284 @@
+"""App: where a user's handlers and choices meet.
+
+An app is only data: it consumes nothing by itself. Engines ask it for handlers, topics and policy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal, TypeVar, Unpack, get_args, overload
+
+from redrive.config import SettingsArguments
+from redrive.durations import Duration, milliseconds, text
+from redrive.errors import ConfigurationError
+from redrive.ids import IdOf
+from redrive.policy import GiveBack, RetryPolicy
+
+Delivery = Literal["at-least-once", "idempotent", "outbox", "idempotent+outbox", "transaction"]
+Ordering = Literal["partition", "key", "unordered"]
+Ack = Literal["auto", "manual"]
+Commit = Literal["batch", "immediate"]
+OnDataLoss = Literal["stop", "continue"]
+Engine = Literal["spark", "worker"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MAX_CONCURRENCY: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """A user's function for one source topic, with what was chosen for it."""
+
+    topic: str
+    call: Callable[..., Any]
+    is_async: bool
+    batch: int | None
+    """The most records per call, for a batch handler; None: one record per call."""
+    ack: Ack
+    decode: Callable[[bytes | None], Any] | None
+    id: IdOf | None
+    retry: RetryPolicy
+    timeout: int | None
+    recover: Callable[..., Any] | None
+
+
+class App:
+    """A named set of handlers; its name is the consumer group and the prefix of its topics.
+
+    Delivery, ordering and concurrency belong to the app, because progress belongs to its consumer
+    group and its delay topics are shared. Whoever needs two guarantees writes two apps.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        delivery: Delivery = "at-least-once",
+        ordering: Ordering = "key",
+        concurrency: int = 1,
+        retry: RetryPolicy | None = None,
+        commit: Commit | None = None,
+        on_data_loss: OnDataLoss = "stop",
+        error_traces: bool = False,
+        **settings: Unpack[SettingsArguments],
+    ) -> None:
+        self.name = name
+        self.delivery = delivery
+        self.ordering = ordering
+        self.concurrency = concurrency
+        self.retry = retry or RetryPolicy()
+        self.commit = commit
+        self.on_data_loss = on_data_loss
+        self.error_traces = error_traces
+        self.settings = settings
+        self.resources: dict[str, Callable[..., Any]] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._recoveries: dict[str | None, Callable[..., Any]] = {}
+        self._problems: list[str] = []
+
+    # What users write
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        decode: Callable[[Any], Any] | None = None,
+        id: IdOf | None = None,  # noqa: A002 -- the word for it, and only a parameter
+        retry: RetryPolicy | None = None,
+        batch: int | None = None,
+        ack: Ack = "auto",
+        timeout: Duration | None = None,
+    ) -> Callable[[_Function], _Function]:
+        """Make the function the handler of that source topic: `(record, ctx)`, sync or async.
+
+        With `batch=100` it takes up to that many records at once: `(records, ctx)`. With
+        `ack="manual"` a record is done when `ctx.ack()` is called, from any thread, in any order.
+        """
+
+        def register(function: _Function) -> _Function:
+            self._add_handler(
+                Handler(
+                    topic=topic,
+                    call=function,
+                    is_async=_is_async(function),
+                    batch=batch,
+                    ack=ack,
+                    decode=decode,
+                    id=id,
+                    retry=retry or self.retry,
+                    timeout=self._duration(f'handler of "{topic}": timeout', timeout),
+                    recover=None,
+                )
+            )
+            return function
+
+        return register
+
+    def resource(self, function: _Function) -> _Function:
+        """Make the (sync or async) generator a resource: opened once per worker process, closed at
+        its end, and found at `ctx.resources.<name of the function>`."""
+        name = function.__name__
+        if name in self.resources:
+            self._problems.append(f'resource "{name}" is defined twice: rename one of them')
+        elif not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+            self._problems.append(
+                f'resource "{name}" is not a generator: yield the resource once, close it after'
+            )
+        self.resources[name] = function
+        return function
+
+    @overload
+    def recover(self, given: _Function, /) -> _Function: ...
+    @overload
+    def recover(self, given: str, /) -> Callable[[_Function], _Function]: ...
+    def recover(self, given: Any, /) -> Any:
+        """Call the function `(record, error, ctx)` before a record is buried.
+
+        `@app.recover` is for all handlers, `@app.recover("topic")` for the handler of one.
+        """
+        if isinstance(given, str):
+            return lambda function: self._add_recovery(given, function)
+        return self._add_recovery(None, given)
+
+    # What engines ask
+
+    @cached_property
+    def handlers(self) -> Mapping[str, Handler]:
+        """The handlers by source topic. Asking for them closes the app for changes."""
+        self.check()
+        return {topic: self._with_recovery(handler) for topic, handler in self._handlers.items()}
+
+    @property
+    def dead_topic(self) -> str:
+        """Where buried records go."""
+        return f"{self.name}.dead"
+
+    def delay_topic(self, delay: int) -> str:
+        """The delay topic of that delay, in milliseconds."""
+        return f"{self.name}.retry.{text(delay)}"
+
+    @cached_property
+    def delay_topics(self) -> Mapping[str, int]:
+        """The delay topics with their delays, shortest first: one per distinct delay."""
+        delays = {hop for handler in self._handlers.values() for hop in handler.retry.hops}
+        return {self.delay_topic(delay): delay for delay in sorted(delays)}
+
+    def check(self, engine: Engine | None = None) -> None:
+        """Raise a ConfigurationError that names every mistake, or do nothing."""
+        problems = [*self._problems, *self._own_problems()]
+        for handler in self._handlers.values():
+            where = f'handler of "{handler.topic}"'
+            problems += [f"{where}: {problem}" for problem in self._handler_problems(handler)]
+            if engine == "spark" and isinstance(handler.retry.first, GiveBack):
+                problems.append(
+                    f"{where}: GiveBack exists on the worker only; use InPlace, or --engine worker"
+                )
+        if engine == "spark" and self.commit is not None:
+            problems.append("commit= exists on the worker only: on Spark each task commits")
+        if problems:
+            raise ConfigurationError([f'app "{self.name}": {problem}' for problem in problems])
+
+    # How it is kept
+
+    def _add_handler(self, handler: Handler) -> None:
+        if "handlers" in self.__dict__:
+            raise ConfigurationError(
+                f'app "{self.name}": the handler of "{handler.topic}" was added after the app was'
+                " started: define all handlers in the app's module"
+            )
+        if handler.topic in self._handlers:
+            self._problems.append(
+                f'two handlers for "{handler.topic}"'
+                f" ({self._handlers[handler.topic].call.__qualname__} and"
+                f" {handler.call.__qualname__}): one source topic has one handler"
+            )
+        self._handlers[handler.topic] = handler
+
+    def _add_recovery(self, topic: str | None, function: _Function) -> _Function:
+        if topic in self._recoveries:
+            whose = "the app" if topic is None else f'"{topic}"'
+            self._problems.append(f"two recoveries for {whose}: there can be one")
+        if not _accepts(function, 3):
+            self._problems.append(
+                f"recovery {function.__qualname__} must take (record, error, ctx)"
+            )
+        self._recoveries[topic] = function
+        return function
+
+    def _with_recovery(self, handler: Handler) -> Handler:
+        recover = self._recoveries.get(handler.topic, self._recoveries.get(None))
+        values = {name: getattr(handler, name) for name in handler.__dataclass_fields__}
+        return Handler(**{**values, "recover": recover})
+
+    def _own_problems(self) -> Iterator[str]:
+        if not _NAME.fullmatch(self.name):
+            yield "the name must be 1 to 200 letters, digits, '.', '_' or '-': topics are named by it"
+        words = {
+            "delivery": Delivery,
+            "ordering": Ordering,
+            "on_data_loss": OnDataLoss,
+            "commit": Commit | None,
+        }
+        for option, allowed in words.items():
+            given = getattr(self, option)
+            known = get_args(Commit) if option == "commit" else get_args(allowed)
+            if given not in known and not (option == "commit" and given is None):
+                yield f"{option} is {given!r}; it can be {' or '.join(map(repr, known))}"
+        if not 1 <= self.concurrency <= _MAX_CONCURRENCY:
+            yield f"concurrency is {self.concurrency}; it can be 1 to {_MAX_CONCURRENCY}"
+        if not self._handlers:
+            yield "it has no handlers: decorate a function with @app.handler(topic)"
+        for topic in self._recoveries:
+            if topic is not None and topic not in self._handlers:
+                yield f'a recovery for "{topic}", which has no handler'
+
+    def _handler_problems(self, handler: Handler) -> Iterator[str]:
+        if not _NAME.fullmatch(handler.topic):
+            yield "that is not a name a Kafka topic can have"
+        if handler.topic == self.dead_topic or handler.topic in self.delay_topics:
+            yield "that is one of the app's own topics; give the app another name"
+        first = "records" if handler.batch is not None else "record"
+        if not _accepts(handler.call, 2):
+            yield f"{handler.call.__qualname__} must take ({first}, ctx)"
+        if handler.batch is not None and handler.batch < 1:
+            yield f"batch is {handler.batch}: the most records per call, at least 1"
+        if handler.ack not in get_args(Ack):
+            yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
+        if handler.ack == "manual" and self.delivery == "transaction":
+            yield (
+                "manual acks cannot be combined with transaction: a transaction commits a contiguous"
+                " prefix of records, and cannot wait for one of them"
+            )
+        if handler.ack == "manual" and handler.batch is not None:
+            yield "manual acks belong to single records: drop batch= or ack="
+
+    def _duration(self, where: str, given: Duration | None) -> int | None:
+        if given is None:
+            return None
+        try:
+            return milliseconds(given)
+        except ConfigurationError as mistake:
+            self._problems.append(f"{where}: {mistake}")
+            return None
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    called = getattr(function, "__call__", None)  # noqa: B004 -- an object may be async in its __call__
+    return inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
+        called
+    )
+
+
+def _accepts(function: Callable[..., Any], arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that does not tell its signature
+        return True
+    return True
