@@ -1,0 +1,83 @@
+"""What a broker can answer, in words: shared by Kafka and by the broker in memory.
+
+BrokerError                 the broker could not be asked, or said no
+├── MissingTopicError       there is no such topic
+└── OffsetsGoneError        the log does not hold the offset that was asked for
+
+Nothing here imports librdkafka: reasons are named as Kafka's protocol names them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redrive.errors import PublishError, RedriveError
+from redrive.record import TopicPartition
+
+
+class BrokerError(RedriveError):
+    """The broker could not be asked, or said no."""
+
+
+class MissingTopicError(BrokerError):
+    """There is no such topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f'topic "{topic}" does not exist: create it, or run `redrive topics module:app --apply`'
+        )
+        self.topic = topic
+
+
+class OffsetsGoneError(BrokerError):
+    """The log does not hold the offset that was asked for."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"{partition}: offset {offset} is not in the log: its records were deleted by retention,"
+            " or the topic was made anew; compare the bounds and decide by on_data_loss"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
+_ADVICE: Final = {
+    "MSG_SIZE_TOO_LARGE": (
+        "the message is larger than the topic allows: raise the topic's max.message.bytes"
+        " (`redrive topics module:app --apply` does it for redrive's own topics)"
+    ),
+    "UNKNOWN_TOPIC_OR_PART": (
+        "the topic or the partition does not exist: create it, or run"
+        " `redrive topics module:app --apply` for redrive's own topics"
+    ),
+    "TOPIC_AUTHORIZATION_FAILED": (
+        "this user may not write to the topic: grant WRITE on it, then run `redrive doctor`"
+    ),
+    "CLUSTER_AUTHORIZATION_FAILED": (
+        "this user may not write idempotently: grant IDEMPOTENT_WRITE on the cluster"
+    ),
+    "NOT_ENOUGH_REPLICAS": (
+        "too few replicas are in sync for min.insync.replicas: bring the brokers back"
+    ),
+    "INVALID_RECORD": (
+        "the topic does not take such a record: a compacted topic refuses records without a key"
+    ),
+    "POLICY_VIOLATION": "the broker's policy refuses the record: ask who runs the cluster",
+    "_MSG_TIMED_OUT": (
+        "no broker acknowledged it in time: check that the brokers are up and reachable"
+    ),
+}
+_SAME: Final = {
+    "_MSG_TIMED_OUT": ("_TIMED_OUT", "_ALL_BROKERS_DOWN", "_TRANSPORT", "REQUEST_TIMED_OUT"),
+    "UNKNOWN_TOPIC_OR_PART": ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"),
+    "NOT_ENOUGH_REPLICAS": ("NOT_ENOUGH_REPLICAS_AFTER_APPEND",),
+}
+_MEANS: Final = {other: name for name, others in _SAME.items() for other in others}
+
+
+def publish_error(topic: str, partition: int | None, reason: str, text: str = "") -> PublishError:
+    """Which write was refused, why, and what to do. Keys are left out: they may be personal."""
+    place = topic if partition is None or partition < 0 else f"{topic}[{partition}]"
+    advice = _ADVICE.get(_MEANS.get(reason, reason), "see the broker's log, then try again")
+    told = f": {text}" if text else ""
+    return PublishError(f"a write to {place} was refused ({reason}{told}): {advice}")

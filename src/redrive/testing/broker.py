@@ -1,0 +1,341 @@
+"""A Kafka broker in memory, with the semantics that redrive relies on and nothing else.
+
+It keeps redrive's contract suite (`tests/contract`) beside the real one: offsets with gaps, nulls,
+log-append time, Java's partitioner, deleted records, recreated topics, refused writes.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from redrive.errors import PublishError
+from redrive.kafka.errors import (
+    BrokerError,
+    MissingTopicError,
+    OffsetsGoneError,
+    publish_error,
+)
+from redrive.ports import Clock, Position, TopicState
+from redrive.record import Record, TopicPartition, Write
+
+BROKER_DEFAULTS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+}
+"""Kafka's own defaults for the topic settings that redrive looks at."""
+
+_METADATA_BYTES: Final = 4095
+_RECORD_OVERHEAD: Final = 70  # a batch of one record: its header and the record's lengths
+
+
+class MemoryBroker:
+    """Publisher, Log and Topics in one; `progress(group)` gives the Progress of a group.
+
+    Safe to use from many threads. Besides what the ports promise, a test can make offsets with
+    gaps, delete old records, delete topics and have writes refused.
+    """
+
+    def __init__(self, clock: Clock, *, seed: int = 0) -> None:
+        self._clock = clock
+        self._random = random.Random(seed)  # noqa: S311 -- tests repeat by their seed
+        self._lock = threading.RLock()
+        self._topics: dict[str, _Topic] = {}
+        self._groups: dict[str, dict[TopicPartition, Position]] = {}
+        self._refusals: dict[str, _Refusal] = {}
+
+    # Publisher
+
+    def publish(self, writes: Sequence[Write]) -> None:
+        """Write all that are not refused, in order; then say which was the first refused."""
+        refused: PublishError | None = None
+        with self._lock:
+            for write in writes:
+                try:
+                    self._append(write)
+                except PublishError as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
+
+    # Log
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if it does not exist."""
+        with self._lock:
+            found = self._topics.get(topic)
+            return 0 if found is None else len(found.logs)
+
+    def topic_id(self, topic: str) -> str:
+        """The id that tells a recreated topic from the one before."""
+        with self._lock:
+            return self._topic(topic).id
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first readable offset, and the offset after the last readable one."""
+        with self._lock:
+            log = self._log(partition)
+            return log.start, log.end
+
+    def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
+        """The records with start <= offset < end, as new objects each time."""
+        with self._lock:
+            log = self._log(partition)
+            if start >= end:
+                return []
+            if not log.start <= start <= log.end:
+                raise OffsetsGoneError(partition, start)
+            first, last = (bisect_left(log.offsets, offset) for offset in (start, end))
+            return [
+                Record(partition.topic, partition.partition, offset, *stored)
+                for offset, stored in zip(
+                    log.offsets[first:last], log.stored[first:last], strict=True
+                )
+            ]
+
+    def records(self, topic: str) -> list[Record]:
+        """All records of a topic, partition by partition: for a test's asserts."""
+        with self._lock:
+            places = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
+            return [record for place in places for record in self.read(place, *self.bounds(place))]
+
+    # Progress
+
+    def progress(self, group: str) -> MemoryProgress:
+        """The committed offsets of that group: all progresses of one group share them."""
+        with self._lock:
+            return MemoryProgress(self._lock, self._groups.setdefault(group, {}), group)
+
+    # Topics
+
+    def describe(self, names: Collection[str]) -> dict[str, TopicState]:
+        """The topics that exist; missing ones are left out."""
+        with self._lock:
+            found = {name: self._topics[name] for name in names if name in self._topics}
+            return {name: topic.state() for name, topic in found.items()}
+
+    def create(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        replication: int | None = None,
+    ) -> None:
+        """Create a topic."""
+        with self._lock:
+            if name in self._topics:
+                raise BrokerError(f'topic "{name}" exists already: describe it, then change it')
+            _at_least_one(name, partitions)
+            self._topics[name] = _Topic(
+                id=str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
+                replication=replication or 1,
+                config={**BROKER_DEFAULTS, **(config or {})},
+                logs=[_PartitionLog() for _ in range(partitions)],
+            )
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Raise the number of partitions."""
+        with self._lock:
+            logs = self._topic(name).logs
+            if partitions <= len(logs):
+                raise BrokerError(
+                    f'topic "{name}" has {len(logs)} partitions and cannot be made to have'
+                    f" {partitions}: Kafka can only add partitions"
+                )
+            logs.extend(_PartitionLog() for _ in range(partitions - len(logs)))
+
+    def configure(self, name: str, config: Mapping[str, str]) -> None:
+        """Set these settings, and leave the others as they are."""
+        with self._lock:
+            self._topic(name).config.update(config)
+
+    # What else can happen to a broker
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with its records and everybody's progress in it."""
+        with self._lock:
+            self._topic(name)
+            del self._topics[name]
+            for positions in self._groups.values():
+                for place in [place for place in positions if place.topic == name]:
+                    del positions[place]
+
+    def truncate(self, partition: TopicPartition, before: int) -> None:
+        """Delete the records before that offset: what retention does."""
+        with self._lock:
+            log = self._log(partition)
+            log.start = min(max(before, log.start), log.end)
+            kept = bisect_left(log.offsets, log.start)
+            del log.offsets[:kept], log.stored[:kept]
+
+    def gap(self, partition: TopicPartition, n: int = 1) -> None:
+        """Use up offsets without a record: what transaction markers and aborted records do."""
+        with self._lock:
+            self._log(partition).end += n
+
+    def refuse(
+        self,
+        topic: str,
+        *,
+        error: str | PublishError = "TOPIC_AUTHORIZATION_FAILED",
+        times: int | None = None,
+    ) -> None:
+        """Refuse the next `times` writes to the topic, or all until `accept`.
+
+        `error` is the reason as Kafka names it, or the very error to be raised.
+        """
+        with self._lock:
+            self._refusals[topic] = _Refusal(error, times)
+
+    def accept(self, topic: str) -> None:
+        """Take writes to the topic again."""
+        with self._lock:
+            self._refusals.pop(topic, None)
+
+    # How it is kept
+
+    def _append(self, write: Write) -> None:
+        self._check_refusal(write)
+        topic = self._topics.get(write.topic)
+        if topic is None or (write.partition or 0) >= len(topic.logs):
+            raise publish_error(write.topic, write.partition, "UNKNOWN_TOPIC_OR_PART")
+        if _size(write) > int(topic.config["max.message.bytes"]):
+            raise publish_error(write.topic, write.partition, "MSG_SIZE_TOO_LARGE")
+        number = self._partition_of(write, len(topic.logs))
+        topic.logs[number].append((write.key, write.value, write.headers, self._time(topic, write)))
+
+    def _check_refusal(self, write: Write) -> None:
+        refusal = self._refusals.get(write.topic)
+        if refusal is None or refusal.times == 0:
+            return
+        if refusal.times is not None:
+            refusal.times -= 1
+        if isinstance(refusal.error, PublishError):
+            raise refusal.error
+        raise publish_error(write.topic, write.partition, refusal.error)
+
+    def _partition_of(self, write: Write, partitions: int) -> int:
+        if write.partition is not None:
+            return write.partition
+        if write.key is None:
+            return self._random.randrange(partitions)
+        return partition_for(write.key, partitions)
+
+    def _time(self, topic: _Topic, write: Write) -> int:
+        if topic.config["message.timestamp.type"] == "LogAppendTime" or write.timestamp is None:
+            return self._clock.now()
+        return write.timestamp
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._topics:
+            raise MissingTopicError(name)
+        return self._topics[name]
+
+    def _log(self, partition: TopicPartition) -> _PartitionLog:
+        logs = self._topic(partition.topic).logs
+        if not 0 <= partition.partition < len(logs):
+            raise BrokerError(f"{partition} does not exist: the topic has {len(logs)} partitions")
+        return logs[partition.partition]
+
+
+class MemoryProgress:
+    """The committed offsets of one group."""
+
+    def __init__(
+        self, lock: threading.RLock, positions: dict[TopicPartition, Position], group: str
+    ) -> None:
+        self._lock = lock
+        self._positions = positions
+        self._group = group
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        """What was committed; partitions without progress are left out."""
+        with self._lock:
+            return {
+                place: self._positions[place] for place in partitions if place in self._positions
+            }
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Remember the positions."""
+        for place, position in positions.items():
+            if len(position.metadata.encode()) > _METADATA_BYTES:
+                raise BrokerError(
+                    f"group {self._group}: the metadata for {place} is longer than"
+                    f" {_METADATA_BYTES} bytes: keep fewer offsets in it"
+                )
+        with self._lock:
+            self._positions.update(positions)
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """The partition of a key, as Java's clients and librdkafka's murmur2_random choose it."""
+    return (_murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _murmur2(data: bytes) -> int:
+    """Kafka's variant of MurmurHash2, 32 bits, with its seed."""
+    mix, mask = 0x5BD1E995, 0xFFFFFFFF
+    hashed = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * mix & mask
+        word = (word ^ word >> 24) * mix & mask
+        hashed = (hashed * mix & mask) ^ word
+    if rest := data[whole:]:
+        hashed = (hashed ^ int.from_bytes(rest, "little")) * mix & mask
+    hashed = (hashed ^ hashed >> 13) * mix & mask
+    return hashed ^ hashed >> 15
+
+
+_Stored = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+
+
+@dataclass
+class _PartitionLog:
+    """One partition: which offsets hold a record, and where the log starts and ends."""
+
+    start: int = 0
+    end: int = 0
+    offsets: list[int] = field(default_factory=list)
+    stored: list[_Stored] = field(default_factory=list)
+
+    def append(self, stored: _Stored) -> None:
+        self.offsets.append(self.end)
+        self.stored.append(stored)
+        self.end += 1
+
+
+@dataclass
+class _Topic:
+    id: str
+    replication: int
+    config: dict[str, str]
+    logs: list[_PartitionLog]
+
+    def state(self) -> TopicState:
+        return TopicState(len(self.logs), self.replication, dict(self.config))
+
+
+@dataclass
+class _Refusal:
+    error: str | PublishError
+    times: int | None
+
+
+def _size(write: Write) -> int:
+    headers = sum(len(name.encode()) + len(value or b"") + 2 for name, value in write.headers)
+    return len(write.key or b"") + len(write.value or b"") + headers + _RECORD_OVERHEAD
+
+
+def _at_least_one(name: str, partitions: int) -> None:
+    if partitions < 1:
+        raise BrokerError(f'topic "{name}" cannot have {partitions} partitions: at least 1')
