@@ -1,0 +1,46 @@
+# Everything runs from the repository's own virtual environment; `tools/setup` makes it.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench mutants lock clean
+# What the caller has set for another Python must not reach this one.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+PYTHON_FILES := src tests tools bench examples
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: ## make this machine ready: virtual environment, packages, Java, Kafka's jars
+	@tools/setup
+
+demo: setup ## tell the update-before-create story
+	@.venv/bin/redrive demo
+
+test: lint ## lint, then every test
+	@.venv/bin/python tools/run_tests.py --durations=10 --durations-min=1 $(ARGS)
+
+lint: setup ## style, types, direction of imports, what must not be in the repository
+	@.venv/bin/ruff check $(wildcard $(PYTHON_FILES))
+	@.venv/bin/ruff format --check $(wildcard $(PYTHON_FILES))
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports --no-logo
+	@.venv/bin/python tools/check_repository.py
+
+format: setup ## put the code into its form and mend what can be mended
+	@.venv/bin/ruff check --fix-only $(wildcard $(PYTHON_FILES))
+	@.venv/bin/ruff format $(wildcard $(PYTHON_FILES))
+
+bench: setup ## measure what redrive costs
+	@tools/bench $(ARGS)
+
+mutants: setup ## plant bugs and see that the tests catch each one
+	@.venv/bin/python tools/mutants.py -j 2 $(ARGS)
+
+lock: setup ## renew the locked packages; ARGS=--upgrade takes newer ones
+	@.venv/bin/uv pip compile --universal --generate-hashes --extra dev --no-header --quiet \
+		$(ARGS) pyproject.toml --output-file requirements.lock
+
+clean: ## stop the local stack; remove the virtual environment, caches and build output
+	@if [ -x .venv/bin/redrive ]; then .venv/bin/redrive local down || true; fi
+	@rm -rf .venv .build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache spark-warehouse metastore_db derby.log
+	@find src tests tools bench examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
