@@ -1,1 +1,83 @@
-"""Fixtures for tests against a real Kafka and PostgreSQL (filled in with the local stack)."""
+"""pytest fixtures for tests against a real Kafka and PostgreSQL; pytest finds them by itself.
+
+One stack per test session, started by the first test that asks for it; names of topics and
+databases are each test's own, so tests neither wait for nor see each other.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    # This file is imported by every pytest run of every user: it must cost nothing.
+    from redrive.local import Stack
+
+TopicFactory = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def redrive_stack() -> Iterator[Stack]:
+    """A Kafka broker and a PostgreSQL in a temporary folder, for the whole session."""
+    from redrive.local import stack
+
+    with stack(ephemeral=True) as running:
+        yield running
+
+
+@pytest.fixture
+def redrive_prefix(request: pytest.FixtureRequest) -> str:
+    """A name no other test has, for topics, groups and apps: letters, digits, `-`."""
+    readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
+    return f"{readable}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def redrive_topic(redrive_stack: Stack, redrive_prefix: str) -> TopicFactory:
+    """Makes topics: `redrive_topic("orders", partitions=3)` gives the name of an empty one."""
+
+    def create(
+        name: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        full = f"{redrive_prefix}.{name}"
+        _create_topic(redrive_stack.bootstrap, full, partitions, config or {})
+        return full
+
+    return create
+
+
+@pytest.fixture
+def redrive_database(redrive_stack: Stack) -> Iterator[str]:
+    """The DSN of an empty database, dropped after the test."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(redrive_stack.postgres.dsn(), autocommit=True) as admin:
+        admin.execute(f'create database "{name}"')
+        yield redrive_stack.postgres.dsn(name)
+        # By force: a connection that a failed test left open must not keep it.
+        admin.execute(f'drop database "{name}" with (force)')
+
+
+def _create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    from redrive.local.waiting import wait_until
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(name, num_partitions=partitions, config=dict(config))
+    admin.create_topics([topic])[name].result(30)
+
+    def known() -> bool:
+        metadata = admin.list_topics(name, timeout=10).topics[name]
+        return metadata.error is None and all(
+            partition.leader >= 0 for partition in metadata.partitions.values()
+        )
+
+    # Created is not yet usable: brokers learn of a topic a moment later.
+    if not wait_until(known, timeout=30):
+        pytest.fail(f"the topic {name} did not become usable within 30 s")

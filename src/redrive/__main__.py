@@ -1,0 +1,5 @@
+"""`python -m redrive` is the `redrive` command."""
+
+from redrive.cli import main
+
+main()

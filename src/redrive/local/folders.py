@@ -1,0 +1,35 @@
+"""Where everything of the embedded stack lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from redrive.errors import LocalError
+
+
+def home(path: str | Path | None = None) -> Path:
+    """The cache folder: the argument, else `REDRIVE_HOME`, else `~/.cache/redrive`."""
+    chosen = path or os.environ.get("REDRIVE_HOME") or Path.home() / ".cache" / "redrive"
+    return Path(chosen).expanduser().absolute()
+
+
+def jars_folder(path: str | Path | None = None) -> Path:
+    """Where jars are kept; `REDRIVE_JARS` lets several homes share one set."""
+    override = os.environ.get("REDRIVE_JARS")
+    return Path(override).expanduser().absolute() if override else home(path) / "jars"
+
+
+def usable(folder: Path) -> Path:
+    """Create `folder`; one clear sentence when it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise LocalError(
+            f"The folder {folder} cannot be used ({error.strerror}); "
+            "set REDRIVE_HOME to a folder that you may write to."
+        ) from error
+    return folder

@@ -1,0 +1,148 @@
+"""What a stack consists of: its brokers, ports and folders, kept in stack.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from redrive.errors import LocalError
+from redrive.local import ports
+from redrive.local.broker import Broker, BrokerPlan, new_cluster_id
+from redrive.local.member import Member
+from redrive.local.postgres import Postgres, data_folder
+
+FILE = "stack.json"
+PATHS = ("postgres_data", "jars_home")
+MOST_BROKERS = 9
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the caller asked for; None leaves it as it is, or to redrive."""
+
+    brokers: int | None = None
+    kafka_port: int | None = None
+    postgres_port: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    local: Path
+    cluster_id: str
+    brokers: tuple[BrokerPlan, ...]
+    postgres_port: int
+    postgres_data: Path
+    jars_home: Path
+    short_lived: bool
+
+    @classmethod
+    def load(cls, local: Path) -> Plan | None:
+        try:
+            content = json.loads((local / FILE).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise LocalError(
+                f"{local / FILE} cannot be read ({error}); `redrive local up --fresh` starts anew."
+            ) from error
+        content["brokers"] = tuple(BrokerPlan(**broker) for broker in content["brokers"])
+        content |= {name: Path(content[name]) for name in PATHS}
+        return cls(local=local, **content)
+
+    @classmethod
+    def new(cls, local: Path, wish: Wish, jars_home: Path, *, short_lived: bool) -> Plan:
+        nodes = range(1, _count(wish) + 1)
+        blank = tuple(BrokerPlan(node, port=0, controller_port=0) for node in nodes)
+        data = data_folder(local)
+        return cls(local, new_cluster_id(), blank, 0, data, jars_home, short_lived)
+
+    def save(self) -> None:
+        """All or nothing: a half-written plan would lose the stack's data."""
+        content = asdict(self) | {name: str(getattr(self, name)) for name in PATHS}
+        del content["local"]
+        draft = self.local / f"{FILE}.new"
+        draft.write_text(json.dumps(content, indent=1))
+        draft.replace(self.local / FILE)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{ports.HOST}:{broker.port}" for broker in self.brokers)
+
+    def all_brokers(self) -> list[Broker]:
+        return [
+            Broker(
+                self.local,
+                plan,
+                self.brokers,
+                cluster_id=self.cluster_id,
+                jars_home=self.jars_home,
+                short_lived=self.short_lived,
+            )
+            for plan in self.brokers
+        ]
+
+    def postgres(self) -> Postgres:
+        data, port = self.postgres_data, self.postgres_port
+        return Postgres(self.local, port, data, short_lived=self.short_lived)
+
+    def members(self) -> list[Member]:
+        return [*self.all_brokers(), self.postgres()]
+
+    def ports(self) -> Iterator[int]:
+        for broker in self.brokers:
+            yield from (broker.port, broker.controller_port)
+        yield self.postgres_port
+
+    def with_usable_ports(self, wish: Wish) -> Plan:
+        """For a stack that does not run: the ports asked for, else the last ones, else new ones."""
+        taken: set[int] = set()
+        brokers = []
+        for number, broker in enumerate(self.brokers):
+            wanted = None if wish.kafka_port is None else wish.kafka_port + number
+            port = _choose(wanted, broker.port, "--kafka-port", taken)
+            controller = _choose(None, broker.controller_port, "", taken)
+            brokers.append(replace(broker, port=port, controller_port=controller))
+        postgres = _choose(wish.postgres_port, self.postgres_port, "--postgres-port", taken)
+        return replace(self, brokers=tuple(brokers), postgres_port=postgres)
+
+    def check(self, wish: Wish) -> None:
+        """A stack with data keeps its number of brokers."""
+        if wish.brokers not in (None, len(self.brokers)):
+            raise LocalError(
+                f"The stack in {self.local} has {len(self.brokers)} broker(s), not "
+                f"{wish.brokers}; `redrive local up --fresh --brokers {wish.brokers}` throws its "
+                "data away and starts anew, or set REDRIVE_HOME to another folder."
+            )
+
+    def check_running(self, wish: Wish) -> None:
+        """A stack that runs keeps its ports as well."""
+        asked = (wish.kafka_port, wish.postgres_port)
+        has = (self.brokers[0].port, self.postgres_port)
+        for wanted, actual in zip(asked, has, strict=True):
+            if wanted not in (None, actual):
+                raise LocalError(
+                    f"The stack already runs on port {actual}, not {wanted}; "
+                    "end it first with `redrive local down`."
+                )
+
+
+def _count(wish: Wish) -> int:
+    brokers = 1 if wish.brokers is None else wish.brokers
+    if not 1 <= brokers <= MOST_BROKERS:
+        raise LocalError(f"A stack has 1 to {MOST_BROKERS} brokers, not {brokers}.")
+    return brokers
+
+
+def _choose(wanted: int | None, last: int, option: str, taken: set[int]) -> int:
+    if wanted is not None:
+        port = ports.require(wanted, option)
+    elif last and last not in taken and ports.problem(last) is None:
+        port = last
+    else:
+        port = ports.free(taken)
+    if wanted is not None and port in taken:
+        raise LocalError(f"Port {port} was asked for twice; choose another with {option}.")
+    taken.add(port)
+    return port
