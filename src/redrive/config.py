@@ -1,11 +1,346 @@
-"""Settings: arguments, then environment, then TOML."""
+"""Settings: where Kafka and the database are, and how to get in.
+
+Arguments come first, then the environment (`REDRIVE_*`), then TOML (`redrive.toml`, or the file
+that `REDRIVE_CONFIG` names). They are merged key by key, so that a password can come from the
+environment and the rest from a file. All mistakes are told at once, each with its place.
+"""
 
 from __future__ import annotations
 
-from typing import TypedDict
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
+
+from redrive.errors import ConfigurationError
+from redrive.secret import Dsn, Secret, is_secret
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+Plain = str | int | float | bool
+"""What a setting of a client library can be."""
+
+FILE: Final = "redrive.toml"
+_NO_SETTINGS: Final[Mapping[str, Plain | Secret]] = {}
+
+
+class SecurityArguments(TypedDict, total=False):
+    """How to get in. Certificates and key are PEM: the text itself, or the path of a file."""
+
+    protocol: Protocol
+    mechanism: Mechanism
+    user: str
+    password: str | Secret
+    ca: str
+    certificate: str
+    key: str | Secret
 
 
 class SettingsArguments(TypedDict, total=False):
     """Settings that can be given to App() or on the command line."""
 
     bootstrap: str
+    database: str | Dsn
+    security: SecurityArguments
+    librdkafka: Mapping[str, Plain]
+    spark: Mapping[str, Plain]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security:
+    """One neutral set, translated for librdkafka (kafka/config.py) and Java (kafka/java.py)."""
+
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: Mechanism | None = None
+    user: str | None = None
+    password: Secret | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: Secret | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Where Kafka and the database are, and how to get in. Safe to print."""
+
+    bootstrap: str | None = None
+    database: Dsn | None = None
+    security: Security = field(default_factory=Security)
+    librdkafka: Mapping[str, Plain | Secret] = field(default_factory=dict)
+    spark: Mapping[str, Plain | Secret] = field(default_factory=dict)
+
+    def servers(self) -> str:
+        """The address of Kafka, or one sentence that says how to give it."""
+        if self.bootstrap is None:
+            raise ConfigurationError(
+                "no Kafka address: give --bootstrap host:port, set REDRIVE_BOOTSTRAP, or write"
+                f' bootstrap = "host:port" in {FILE} (`redrive local up` starts one and tells it)'
+            )
+        return self.bootstrap
+
+
+def load_settings(
+    *arguments: SettingsArguments,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """The settings from all places; of several arguments, earlier ones win."""
+    problems: list[str] = []
+    environ = os.environ if environ is None else environ
+    given: list[_Given] = []
+    for argument in arguments:
+        given += _flatten(argument, "argument {}", Path(), problems)
+    given += _from_environment(environ, problems)
+    given += _from_file(environ, folder or Path(), problems)
+    values = _first_of_each(given, problems)
+    problems += _contradictions(values)
+    if problems:
+        raise ConfigurationError(problems)
+    return _settings({key: one.value for key, one in values.items()})
+
+
+def pem_text(given: str) -> str:
+    """The PEM itself, where a path or the text may have been given."""
+    return given if is_pem(given) else Path(given).read_text()
+
+
+def is_pem(given: str) -> bool:
+    """Whether this is PEM text rather than a path."""
+    return given.lstrip().startswith("-----BEGIN")
+
+
+# The keys
+
+
+class _Given(NamedTuple):
+    key: str
+    value: Any
+    place: str
+    folder: Path
+    """What a relative path is relative to: the file's folder, for what a file says."""
+
+
+class _MistakeError(Exception):
+    """What is wrong with one value; the place is added where it is known."""
+
+
+_Check = Callable[[_Given], Any]
+
+
+def _text(given: _Given) -> str:
+    if not isinstance(given.value, str):
+        raise _MistakeError(f"must be text, not {_kind(given.value)}")
+    if not given.value.strip():
+        raise _MistakeError("is empty")
+    return given.value
+
+
+def _secret(given: _Given) -> Secret:
+    return given.value if isinstance(given.value, Secret) else Secret(_text(given))
+
+
+def _dsn(given: _Given) -> Dsn:
+    return given.value if isinstance(given.value, Dsn) else Dsn(_text(given))
+
+
+def _word(allowed: object) -> _Check:
+    def check(given: _Given) -> str:
+        word = _text(given).upper()
+        if word not in get_args(allowed):
+            known = " or ".join(map(repr, get_args(allowed)))
+            raise _MistakeError(f"is {given.value!r}; it can be {known}")
+        return word
+
+    return check
+
+
+def _pem(given: _Given) -> str:
+    text = _text(given)
+    if is_pem(text):
+        return text
+    path = (given.folder / Path(text).expanduser()).absolute()
+    if not path.is_file():
+        raise _MistakeError("is neither PEM text (-----BEGIN ...) nor a file that exists")
+    return str(path)
+
+
+def _pem_secret(given: _Given) -> Secret:
+    value = given.value.reveal() if isinstance(given.value, Secret) else given.value
+    return Secret(_pem(given._replace(value=value)))
+
+
+_KEYS: Final[Mapping[str, _Check]] = {
+    "bootstrap": _text,
+    "database": _dsn,
+    "security.protocol": _word(Protocol),
+    "security.mechanism": _word(Mechanism),
+    "security.user": _text,
+    "security.password": _secret,
+    "security.ca": _pem,
+    "security.certificate": _pem,
+    "security.key": _pem_secret,
+}
+_TABLES: Final = ("security", "librdkafka", "spark")
+_OPEN_TABLES: Final = ("librdkafka", "spark")
+_OWN: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "use `bootstrap`",
+    "metadata.broker.list": "use `bootstrap`",
+    **dict.fromkeys(
+        ("acks", "request.required.acks", "enable.idempotence", "partitioner"),
+        "redrive sets it: its guarantees stand on it",
+    ),
+    **dict.fromkeys(
+        ("isolation.level", "enable.auto.commit", "enable.auto.offset.store"),
+        "redrive sets it: its guarantees stand on it",
+    ),
+    **dict.fromkeys(
+        ("enable.partition.eof", "auto.offset.reset", "delivery.report.only.error"),
+        "redrive sets it: its reading and writing stand on it",
+    ),
+    **dict.fromkeys(("group.id", "transactional.id"), "it follows from the app's name"),
+}
+
+
+def _plain(given: _Given) -> Plain | Secret:
+    name = given.key.partition(".")[2]
+    if given.key.startswith("librdkafka.") and name in _OWN:
+        raise _MistakeError(f"cannot be given: {_OWN[name]}")
+    if isinstance(given.value, Secret):
+        return given.value
+    if not isinstance(given.value, str | int | float):
+        raise _MistakeError(f"must be text, a number or true/false, not {_kind(given.value)}")
+    return Secret(str(given.value)) if is_secret(name) else given.value
+
+
+def _check_of(key: str) -> _Check:
+    if key.partition(".")[0] in _OPEN_TABLES:
+        return _plain
+    if key in _KEYS:
+        return _KEYS[key]
+    known = sorted({*_KEYS, *_OPEN_TABLES})
+    close = get_close_matches(key, known, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
+    raise _MistakeError(f"is not a setting: {hint}")
+
+
+# The places
+
+
+def _flatten(
+    source: Mapping[str, Any], place: str, folder: Path, problems: list[str]
+) -> Iterator[_Given]:
+    for name, value in source.items():
+        if name not in _TABLES:
+            yield _Given(name, value, place.format(name), folder)
+        elif not isinstance(value, Mapping):
+            problems.append(
+                f"{place.format(name)}: must be a table of settings, not {_kind(value)}"
+            )
+        else:
+            for inner, inner_value in _dotted(value, deep=name in _OPEN_TABLES):
+                key = f"{name}.{inner}"
+                yield _Given(key, inner_value, place.format(key), folder)
+
+
+def _dotted(table: Mapping[str, Any], *, deep: bool) -> Iterator[tuple[str, Any]]:
+    """TOML makes tables of `socket.timeout.ms = 1`; client libraries want the dotted name."""
+    for name, value in table.items():
+        if deep and isinstance(value, Mapping):
+            for inner, inner_value in _dotted(value, deep=True):
+                yield f"{name}.{inner}", inner_value
+        else:
+            yield name, value
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterator[_Given]:
+    known = {"REDRIVE_" + key.upper().replace(".", "_"): key for key in _KEYS}
+    for name in environ:
+        if name in known:
+            yield _Given(known[name], environ[name], f"environment variable {name}", Path())
+        elif name.startswith("REDRIVE_") and name != "REDRIVE_CONFIG":
+            # Other parts of redrive have variables of their own: only near misses are mistakes.
+            close = get_close_matches(name, [*known, "REDRIVE_CONFIG"], n=1, cutoff=0.85)
+            problems += [
+                f'environment variable {name}: is not a setting: did you mean "{match}"?'
+                for match in close
+            ]
+
+
+def _from_file(environ: Mapping[str, str], folder: Path, problems: list[str]) -> Iterable[_Given]:
+    named = environ.get("REDRIVE_CONFIG")
+    path = folder / (named or FILE)
+    if named is None and not path.exists():
+        return ()
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        whence = " (named by REDRIVE_CONFIG)" if named else ""
+        problems.append(f"{path}{whence}: cannot be read: {error.strerror}")
+        return ()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"{path}: is not TOML: {error}")
+        return ()
+    return _flatten(content, f"{path}: {{}}", path.parent, problems)
+
+
+def _first_of_each(given: Iterable[_Given], problems: list[str]) -> dict[str, _Given]:
+    values: dict[str, _Given] = {}
+    for one in given:
+        try:
+            value = _check_of(one.key)(one)
+        except _MistakeError as mistake:
+            problems.append(f"{one.place}: {mistake}")
+        else:
+            values.setdefault(one.key, one._replace(value=value))
+    return values
+
+
+# The whole
+
+
+def _contradictions(values: Mapping[str, _Given]) -> Iterator[str]:
+    protocol = values["security.protocol"].value if "security.protocol" in values else "PLAINTEXT"
+    by_hand = any(key.startswith("librdkafka.sasl.") for key in values)
+    for part in ("mechanism", "user", "password"):
+        one = values.get(f"security.{part}")
+        if one is None and protocol.startswith("SASL") and not by_hand:
+            place = values["security.protocol"].place
+            yield f"{place}: {protocol} needs security.{part}"
+        elif one is not None and not protocol.startswith("SASL"):
+            yield f"{one.place}: has no effect with {protocol}: set security.protocol to SASL_SSL"
+    for part in ("ca", "certificate", "key"):
+        one = values.get(f"security.{part}")
+        if one is not None and not protocol.endswith("SSL"):
+            yield f"{one.place}: has no effect with {protocol}: set security.protocol to SSL"
+    for part, other in (("certificate", "key"), ("key", "certificate")):
+        one = values.get(f"security.{part}")
+        if one is not None and f"security.{other}" not in values:
+            yield f"{one.place}: needs security.{other} as well"
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    def table(name: str) -> dict[str, Any]:
+        prefix = f"{name}."
+        return {
+            key.removeprefix(prefix): value
+            for key, value in values.items()
+            if key.startswith(prefix)
+        }
+
+    own = {one.name for one in fields(Settings)} - set(_TABLES)
+    return Settings(
+        **{key: value for key, value in values.items() if key in own},
+        security=Security(**table("security")),
+        librdkafka=table("librdkafka"),
+        spark=table("spark"),
+    )
+
+
+def _kind(value: object) -> str:
+    """The kind of a value and never the value: it might be a secret."""
+    return {"dict": "a table", "list": "a list", "NoneType": "nothing"}.get(
+        type(value).__name__, type(value).__name__
+    )

@@ -34,11 +34,19 @@ class OffsetsGoneError(BrokerError):
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"{partition}: offset {offset} is not in the log: its records were deleted by retention,"
+            f"{partition}: offset {offset} is not in the log: deleted by retention,"
             " or the topic was made anew; compare the bounds and decide by on_data_loss"
         )
         self.partition = partition
         self.offset = offset
+
+
+def ends_before(partition: TopicPartition, found: int, wanted: int) -> BrokerError:
+    """The log is shorter than the range that was asked for."""
+    return BrokerError(
+        f"{partition} ends at offset {found}, before {wanted}, to where it was asked for: ask for"
+        " its bounds again; if they stay so, a broker came back with a shorter log"
+    )
 
 
 _ADVICE: Final = {

@@ -19,6 +19,7 @@ from redrive.kafka.errors import (
     BrokerError,
     MissingTopicError,
     OffsetsGoneError,
+    ends_before,
     publish_error,
 )
 from redrive.ports import Clock, Position, TopicState
@@ -87,13 +88,18 @@ class MemoryBroker:
             return log.start, log.end
 
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
-        """The records with start <= offset < end, as new objects each time."""
+        """The records with start <= offset < end, as new objects each time.
+
+        An end past the log's is an error: whoever committed it would skip what is written later.
+        """
         with self._lock:
             log = self._log(partition)
             if start >= end:
                 return []
             if not log.start <= start <= log.end:
                 raise OffsetsGoneError(partition, start)
+            if end > log.end:
+                raise ends_before(partition, log.end, end)
             first, last = (bisect_left(log.offsets, offset) for offset in (start, end))
             return [
                 Record(partition.topic, partition.partition, offset, *stored)

@@ -1,0 +1,115 @@
+"""librdkafka's settings, made from redrive's; what it logs goes to Python's logging.
+
+What redrive's guarantees stand on is set last, so that nothing else can change it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from redrive.config import Security, Settings, is_pem
+from redrive.errors import ConfigurationError
+from redrive.secret import MASK, Secret, is_secret
+
+log: Final = logging.getLogger("redrive.kafka")
+
+Config = dict[str, Any]
+_Handle = TypeVar("_Handle")
+
+_LARGEST_MESSAGE: Final = (
+    1_000_000_000  # librdkafka's own maximum: the topic decides, not the client
+)
+_CONSUMER_ONLY: Final = ("fetch.", "queued.", "session.", "heartbeat.", "max.poll.", "check.crcs")
+_PRODUCER_ONLY: Final = ("linger.", "batch.", "compression.", "message.timeout", "queue.buffering.")
+
+
+def producer_config(settings: Settings) -> Config:
+    """For a producer: idempotent, all replicas, keys where Java's clients put them."""
+    return {
+        # A write that no broker takes shall be known soon: the engine tries again, not librdkafka.
+        "message.timeout.ms": 30_000,
+        "topic.metadata.propagation.max.ms": 5_000,
+        "message.max.bytes": _LARGEST_MESSAGE,
+        **_shared(settings, without=_CONSUMER_ONLY),
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "delivery.report.only.error": True,
+    }
+
+
+def consumer_config(settings: Settings, group: str) -> Config:
+    """For a consumer that is assigned by hand and reads what is committed."""
+    return {
+        # A range that ends in a transaction marker costs one wait: half a second by default.
+        "fetch.wait.max.ms": 10,
+        "fetch.error.backoff.ms": 50,
+        "queued.max.messages.kbytes": 16_384,
+        "allow.auto.create.topics": False,
+        **_shared(settings, without=_PRODUCER_ONLY),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        # Never jump: an offset that is gone is for redrive to report.
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+    }
+
+
+def admin_config(settings: Settings) -> Config:
+    """For an admin client."""
+    return _shared(settings, without=_CONSUMER_ONLY + _PRODUCER_ONLY)
+
+
+def make_handle(make: Callable[..., _Handle], config: Config) -> _Handle:
+    """A producer, consumer or admin client; a mistake in the settings is a ConfigurationError."""
+    try:
+        return make({**config, "error_cb": report_error}, logger=log)
+    except KafkaException as error:
+        # Its text may quote the value that it does not take.
+        text = error.args[0].str()
+        for name, value in config.items():
+            if is_secret(name):
+                text = text.replace(str(value), MASK)
+        raise ConfigurationError(f"librdkafka does not take its settings: {text}") from None
+
+
+def report_error(error: KafkaError) -> None:
+    """Errors that are not of one request: librdkafka goes on trying by itself."""
+    log.warning("%s (librdkafka tries again)", error.str())
+
+
+def security_config(security: Security) -> Config:
+    """The neutral security set in librdkafka's words."""
+    config: Config = {"security.protocol": security.protocol.lower()}
+    if security.mechanism is not None:
+        config["sasl.mechanism"] = security.mechanism
+    if security.user is not None:
+        config["sasl.username"] = security.user
+    if security.password is not None:
+        config["sasl.password"] = security.password.reveal()
+    key = None if security.key is None else security.key.reveal()
+    parts = {"ca": security.ca, "certificate": security.certificate, "key": key}
+    for part, given in parts.items():
+        if given is not None:
+            config[f"ssl.{part}.{'pem' if is_pem(given) else 'location'}"] = given
+    return config
+
+
+def _shared(settings: Settings, without: tuple[str, ...]) -> Config:
+    """What all handles have; settings of other kinds of handles would only make warnings."""
+    return {
+        "bootstrap.servers": settings.servers(),
+        "client.id": "redrive",
+        **security_config(settings.security),
+        **{
+            name: value.reveal() if isinstance(value, Secret) else value
+            for name, value in settings.librdkafka.items()
+            if not name.startswith(without)
+        },
+    }
