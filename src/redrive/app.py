@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeVar, Unpack, get_args, overload
 
@@ -44,7 +44,8 @@ class Handler:
     id: IdOf | None
     retry: RetryPolicy
     timeout: int | None
-    recover: Callable[..., Any] | None
+    recover: Callable[..., Any] | None = None
+    recover_is_async: bool = False
 
 
 class App:
@@ -112,7 +113,6 @@ class App:
                     id=id,
                     retry=retry or self.retry,
                     timeout=self._duration(f'handler of "{topic}": timeout', timeout),
-                    recover=None,
                 )
             )
             return function
@@ -212,8 +212,9 @@ class App:
 
     def _with_recovery(self, handler: Handler) -> Handler:
         recover = self._recoveries.get(handler.topic, self._recoveries.get(None))
-        values = {name: getattr(handler, name) for name in handler.__dataclass_fields__}
-        return Handler(**{**values, "recover": recover})
+        return replace(
+            handler, recover=recover, recover_is_async=recover is not None and _is_async(recover)
+        )
 
     def _own_problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.name):

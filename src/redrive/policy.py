@@ -281,6 +281,10 @@ class RetryPolicy:
         delay = self.hops[0]
         return Park(delay, now + delay, envelope.attempt)
 
+    def ending(self, reason: str) -> Bury | Discard:
+        """How a record ends for that reason: only what was retried enough may be discarded."""
+        return self._exhausted(reason) if reason in ("exhausted", "expired") else Bury(reason)
+
     def _retryable(self, error: BaseException) -> bool:
         chain = list(causes(error))
         if any(isinstance(cause, self.bury_on) for cause in chain):

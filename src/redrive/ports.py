@@ -61,9 +61,7 @@ class Position(NamedTuple):
 class Progress(Protocol):
     """The committed offsets of an app's consumer group."""
 
-    def committed(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, Position]:
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """What was committed; partitions without progress are left out."""
         ...
 

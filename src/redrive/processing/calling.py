@@ -1,0 +1,211 @@
+"""Calling handlers: a lot goes in, a result per record comes out, and no error gets past.
+
+The same steps twice, sync and async, because a function is one or the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Final
+
+from redrive.policy import causes
+from redrive.processing.context import BatchContext, Context
+from redrive.processing.scope import Scope
+from redrive.processing.work import PENDING, HandlerTimeout, Lot, Result, Undecodable, Work
+from redrive.record import Record
+from redrive.signals import Signal
+
+REPORT_EVERY: Final = 0.005
+"""Seconds. Results of a long lot are told on the way, so that a crash repeats little."""
+
+Tell = Callable[[list[Result]], None]
+
+
+def run(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
+    """Run a lot whose function is sync; gives the results that were not told on the way.
+
+    It stops at the first record that fails, because those behind it may have to wait for it.
+    """
+    if lot.in_one_call:
+        return _call_batch(lot.works, scope)
+    results: list[Result] = []
+    call = _recover if lot.recovering else _call
+    told = monotonic()
+    for work in lot.works:
+        if lot.cancelled:
+            break
+        result = call(work, scope)
+        results.append(result)
+        if isinstance(result, BaseException):
+            break
+        if monotonic() - told > REPORT_EVERY:
+            tell(results)
+            results = []
+            told = monotonic()
+    return results
+
+
+async def run_async(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
+    """Run a lot whose function is async, on the running event loop."""
+    if lot.in_one_call:
+        return await _call_batch_async(lot.works, scope)
+    results: list[Result] = []
+    call = _recover_async if lot.recovering else _call_async
+    told = monotonic()
+    for work in lot.works:
+        if lot.cancelled:
+            break
+        result = await call(work, scope)
+        results.append(result)
+        if isinstance(result, BaseException):
+            break
+        if monotonic() - told > REPORT_EVERY:
+            tell(results)
+            results = []
+            told = monotonic()
+    return results
+
+
+def _call(work: Work, scope: Scope) -> Result:
+    handler = work.handler
+    record = work.record
+    context = Context(work, scope)
+    try:
+        record.data = record.value if handler.decode is None else _decoded(work)
+        handler.call(record, context)
+    except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
+        return _raised(context, error)
+    return PENDING if handler.ack == "manual" else context.close()
+
+
+async def _call_async(work: Work, scope: Scope) -> Result:
+    handler = work.handler
+    record = work.record
+    context = Context(work, scope)
+    try:
+        record.data = record.value if handler.decode is None else _decoded(work)
+        await _within_timeout(work, handler.call(record, context))
+    except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
+        return _raised(context, error)
+    return PENDING if handler.ack == "manual" else context.close()
+
+
+def _recover(work: Work, scope: Scope) -> Result:
+    context, error = _recovery(work, scope)
+    try:
+        work.handler.recover(work.record, error, context)  # type: ignore[misc]  # it exists: this lot is of recoveries
+    except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
+        return _raised(context, failure)
+    return context.close()
+
+
+async def _recover_async(work: Work, scope: Scope) -> Result:
+    context, error = _recovery(work, scope)
+    try:
+        await work.handler.recover(work.record, error, context)  # type: ignore[misc]  # it exists: this lot is of recoveries
+    except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
+        return _raised(context, failure)
+    return context.close()
+
+
+def _call_batch(works: Sequence[Work], scope: Scope) -> list[Result]:
+    results, good, records, context = _batch(works, scope)
+    if good:
+        try:
+            good[0].handler.call(records, context)
+        except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
+            if len(good) == 1:
+                return _filled(results, [_raised(context, error)])
+            # It does not say which of them failed: one by one, only the failing ones fail.
+            context.close()
+            return _filled(results, [_call_batch([work], scope)[0] for work in good])
+    return _filled(results, context.results())
+
+
+async def _call_batch_async(works: Sequence[Work], scope: Scope) -> list[Result]:
+    results, good, records, context = _batch(works, scope)
+    if good:
+        try:
+            await _within_timeout(good[0], good[0].handler.call(records, context))
+        except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
+            if len(good) == 1:
+                return _filled(results, [_raised(context, error)])
+            context.close()
+            return _filled(results, [(await _call_batch_async([work], scope))[0] for work in good])
+    return _filled(results, context.results())
+
+
+_Batch = tuple[list[Result], list[Work], list[Record], BatchContext]
+
+
+def _batch(works: Sequence[Work], scope: Scope) -> _Batch:
+    """Decode all; those that cannot be decoded have their result, the others are the call's."""
+    results: list[Result] = []
+    good: list[Work] = []
+    for work in works:
+        try:
+            work.record.data = _decoded(work)
+        except BaseException as error:  # noqa: BLE001 -- whatever a decoder raises is its record's
+            results.append(_blameless(error))
+        else:
+            results.append(PENDING)
+            good.append(work)
+    return results, good, [work.record for work in good], BatchContext(good, scope)
+
+
+def _filled(results: list[Result], found: list[Result]) -> list[Result]:
+    """The results of the call, put where a decoding error did not already stand."""
+    rest = iter(found)
+    return [next(rest) if result is PENDING else result for result in results]
+
+
+def _decoded(work: Work) -> object:
+    """The decoded value. A null value has nothing to decode: it is a tombstone, not a mistake."""
+    value, decode = work.record.value, work.handler.decode
+    if value is None or decode is None:
+        return value
+    try:
+        return decode(value)
+    except Exception as error:
+        retry_on = work.handler.retry.retry_on or ()
+        if isinstance(error, Signal) or any(isinstance(cause, retry_on) for cause in causes(error)):
+            raise  # a schema registry that is down is no reason to bury anybody
+        raise Undecodable(
+            f"the value of {work.record.place} cannot be decoded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _recovery(work: Work, scope: Scope) -> tuple[Context, BaseException | None]:
+    try:
+        work.record.data = _decoded(work)
+    except Exception:  # noqa: BLE001 -- a recovery is for records that cannot be handled
+        work.record.data = None
+    return Context(work, scope), work.ending.error if work.ending else None
+
+
+def _raised(context: Context | BatchContext, error: BaseException) -> BaseException:
+    context.close()
+    return _blameless(error)
+
+
+def _blameless(error: BaseException) -> BaseException:
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    return error
+
+
+async def _within_timeout(work: Work, call: Awaitable[object]) -> None:
+    timeout = work.handler.timeout
+    limit = asyncio.timeout(None if timeout is None else timeout / 1000)
+    try:
+        async with limit:
+            await call
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # the handler's own: a call of its own took too long
+        raise HandlerTimeout(
+            f"the handler of {work.handler.topic!r} did not end within {timeout} ms"
+            f" for {work.record.place}"
+        ) from error

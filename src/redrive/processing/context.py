@@ -1,0 +1,205 @@
+"""Context: what a handler can ask and say about the record it is given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from redrive.errors import ContextError
+from redrive.envelope import Envelope, user_headers
+from redrive.record import Headers, Record, Write
+
+if TYPE_CHECKING:
+    from redrive.processing.scope import Scope
+    from redrive.processing.work import Result, Work
+
+HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+
+class _Sender:
+    """What contexts of one record and of a batch have in common."""
+
+    __slots__ = ("_open", "_scope", "_sends")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._sends: list[Write] | None = None
+        self._open = True
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+    ) -> None:
+        """Write a message if, and only if, this record is done: never for an attempt that failed.
+
+        Text is written as UTF-8; anything else is encoded by the handler.
+        """
+        if not self._open:
+            raise ContextError(
+                f"ctx.send({topic!r}) after the record's outcome: its messages were published with"
+                " it; send before the handler returns (or before ctx.ack())"
+            )
+        write = Write(
+            topic, _bytes("key", key), _bytes("value", value), _headers(headers), partition
+        )
+        if self._sends is None:
+            self._sends = []
+        self._sends.append(write)
+
+    @property
+    def db(self) -> Any:
+        """The connection whose transaction the record's outcome is part of."""
+        return self._scope.connection()
+
+    @property
+    def resources(self) -> Any:
+        """What `@app.resource` opened in this process, by name."""
+        return self._scope.resources
+
+    def close(self) -> list[Write] | None:
+        """End the context; gives what was sent."""
+        self._open = False
+        return self._sends
+
+
+class Context(_Sender):
+    """What a handler can ask and say about its record."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Work, scope: Scope) -> None:
+        self._scope = scope
+        self._sends = None
+        self._open = True
+        self._work = work
+
+    @property
+    def envelope(self) -> Envelope:
+        """What redrive knows of the record: id, origin, first receipt, attempt, last error."""
+        return self._scope.envelope(self._work)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is: 1 at first, one more each time the record was parked."""
+        envelope = self._work.envelope
+        return 1 if envelope is None else envelope.attempt
+
+    @property
+    def tries(self) -> int:
+        """Which call within this attempt: above 1 when tried in place or given back."""
+        return self._work.tries
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same at every attempt, and no other record's: for third parties that honour one."""
+        envelope = self.envelope
+        return f"{envelope.app}/{envelope.id}"
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that tells app, topic, partition, offset, id and attempt."""
+        envelope = self.envelope
+        return logging.LoggerAdapter(
+            self._scope.log,
+            {
+                "app": envelope.app,
+                "topic": envelope.origin_topic,
+                "partition": envelope.origin_partition,
+                "offset": envelope.origin_offset,
+                "id": envelope.id,
+                "attempt": envelope.attempt,
+            },
+        )
+
+    def ack(self) -> None:
+        """The record is done (manual-ack handlers): from any thread, in any order, any time."""
+        self._acknowledge(None, "ack")
+
+    def fail(self, error: BaseException) -> None:
+        """The record failed (manual-ack handlers): the policy decides, as if it had been raised."""
+        self._acknowledge(error, "fail")
+
+    def _acknowledge(self, error: BaseException | None, verb: str) -> None:
+        if self._work.handler.ack != "manual":
+            raise ContextError(
+                f"ctx.{verb}() in the handler of {self._work.handler.topic!r}, whose records are"
+                ' acknowledged when it returns: add ack="manual" to @app.handler'
+            )
+        if not self._open:
+            return  # the first word counts: acknowledged twice, or after its time-out
+        sends = self.close()
+        result: Result = sends if error is None else error
+        self._scope.acknowledge(self._work, result)
+
+
+class BatchContext(_Sender):
+    """What a batch handler can ask and say about its records."""
+
+    __slots__ = ("_contexts", "_failures")
+
+    def __init__(self, works: Sequence[Work], scope: Scope) -> None:
+        super().__init__(scope)
+        self._contexts = {id(work.record): Context(work, scope) for work in works}
+        self._failures: dict[int, BaseException] = {}
+
+    @property
+    def log(self) -> logging.Logger:
+        """The app's logger."""
+        return self._scope.log
+
+    def of(self, record: Record) -> Context:
+        """The context of one record: its envelope, and messages that go out only if it is done."""
+        return self._contexts[self._known(record)]
+
+    def fail(self, record: Record, error: BaseException) -> None:
+        """That record failed: the policy decides about it. The others count."""
+        self._failures[self._known(record)] = error
+
+    def results(self) -> list[Result]:
+        """What came of each record, once the handler has returned."""
+        shared = self.close()
+        results: list[Result] = []
+        for record, context in self._contexts.items():
+            own = context.close()
+            if record in self._failures:
+                results.append(self._failures[record])
+            else:
+                # Messages of the whole batch go out with the first record that is done.
+                results.append([*(shared or ()), *(own or ())] if shared or own else None)
+                shared = None
+        return results
+
+    def _known(self, record: Record) -> int:
+        if id(record) not in self._contexts:
+            raise ContextError(
+                f"{record.place} is not one of this call's records: pass the record itself"
+            )
+        return id(record)
+
+
+def _bytes(what: str, given: object) -> bytes | None:
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    _refuse(what, given)
+
+
+def _headers(given: HeadersGiven) -> Headers:
+    pairs = given.items() if isinstance(given, Mapping) else given
+    headers = tuple((str(name), _bytes(f"header {name!r}", value)) for name, value in pairs)
+    # Headers are often passed on from the record: redrive's own are about that record, not this.
+    return user_headers(headers)
+
+
+def _refuse(what: str, given: object) -> NoReturn:
+    raise ContextError(
+        f"ctx.send: the {what} is {type(given).__name__}; encode it to bytes or text first,"
+        " for example with json.dumps"
+    )

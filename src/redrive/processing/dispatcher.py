@@ -1,0 +1,139 @@
+"""Dispatcher: all partitions of one process, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Condition
+from typing import TYPE_CHECKING
+
+from redrive.processing.outcomes import Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.work import Lot, Result, Work
+from redrive.record import Record
+
+if TYPE_CHECKING:
+    from redrive.ports import Clock
+
+Sink = Callable[[PartitionProcessor, Report], None]
+"""Where outcomes go: it makes their writes durable, then settles their offsets."""
+
+
+class Dispatcher:
+    """Hands out lots of all partitions, and takes their results. May be used from many threads.
+
+    Fresh work and work that was parked take turns while both are there, and parked work leaves a
+    quarter of the concurrency alone: records that fail for ever cannot starve those that do not.
+    """
+
+    def __init__(self, clock: Clock, concurrency: int, sink: Sink) -> None:
+        self.changed = Condition()
+        """Notified whenever there may be something new to take."""
+        self._clock = clock
+        self._sink = sink
+        self._limit = concurrency
+        self._parked_limit = max(1, concurrency - concurrency // 4)
+        self._fresh: deque[PartitionProcessor] = deque()
+        self._parked: deque[PartitionProcessor] = deque()
+        self._running = 0
+        self._parked_running = 0
+        self._parked_turn = False
+
+    def add(self, processor: PartitionProcessor) -> None:
+        """Take up a partition."""
+        with self.changed:
+            self._queue_of(processor).append(processor)
+
+    def remove(self, processor: PartitionProcessor) -> None:
+        """Let go of a partition: its lots end early, and their results no longer count."""
+        with self.changed:
+            processor.close()
+            self._queue_of(processor).remove(processor)
+            self.changed.notify_all()
+
+    def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> None:
+        """Take in records that were read."""
+        with self.changed:
+            report = processor.offer(records, self._clock.now())
+            self.changed.notify_all()
+        self._tell(processor, report)
+
+    def tick(self) -> int | None:
+        """Let time pass; gives the time of the next thing that happens by itself."""
+        reports: list[tuple[PartitionProcessor, Report]] = []
+        upcoming: list[int] = []
+        with self.changed:
+            now = self._clock.now()
+            for processor in (*self._fresh, *self._parked):
+                time = processor.next_due()
+                if time is not None and time <= now:
+                    reports.append((processor, processor.due(now)))
+                    time = processor.next_due()
+                    self.changed.notify_all()
+                if time is not None:
+                    upcoming.append(time)
+        for processor, report in reports:
+            self._tell(processor, report)
+        return min(upcoming, default=None)
+
+    def take(self) -> Lot | None:
+        """The next lot; None if nothing may run now. Every lot must be reported as finished."""
+        with self.changed:
+            if self._running >= self._limit:
+                return None
+            self._parked_turn = not self._parked_turn
+            turns = (
+                [self._parked, self._fresh] if self._parked_turn else [self._fresh, self._parked]
+            )
+            for queue in turns:
+                lot = self._take_from(queue)
+                if lot is not None:
+                    return lot
+            return None
+
+    def report(self, lot: Lot, results: list[Result], *, finished: bool = True) -> None:
+        """Take the results of a lot, or of its first part."""
+        processor = lot.processor
+        with self.changed:
+            report = processor.complete(lot, results, self._clock.now(), finished=finished)
+            if finished:
+                self._running -= 1
+                self._parked_running -= processor.delay is not None
+                self.changed.notify_all()
+        self._tell(processor, report)
+
+    def acknowledge(self, work: Work, result: Result) -> None:
+        """Take a manual acknowledgement."""
+        with self.changed:
+            report = work.processor.acknowledge(work, result, self._clock.now())
+            self.changed.notify_all()
+        self._tell(work.processor, report)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing may run now."""
+        with self.changed:
+            return not self._running and not any(
+                processor.ready for processor in (*self._fresh, *self._parked)
+            )
+
+    def _take_from(self, queue: deque[PartitionProcessor]) -> Lot | None:
+        parked = queue is self._parked
+        if parked and self._parked_running >= self._parked_limit:
+            return None
+        for _ in range(len(queue)):
+            processor = queue[0]
+            queue.rotate(-1)
+            lot = processor.next() if processor.ready else None
+            if lot is not None:
+                self._running += 1
+                self._parked_running += parked
+                return lot
+        return None
+
+    def _queue_of(self, processor: PartitionProcessor) -> deque[PartitionProcessor]:
+        return self._fresh if processor.delay is None else self._parked
+
+    def _tell(self, processor: PartitionProcessor, report: Report) -> None:
+        if report and not processor.closed:
+            self._sink(processor, report)

@@ -1,0 +1,101 @@
+"""Completed offsets beyond the committed one, as text for the commit's metadata.
+
+After a crash they are not run again. The text is `r1:` and, in base64, the lengths of alternating
+runs from the committed offset on: not done, done, not done, ... as variable-length numbers. Kafka
+limits metadata; librdkafka passes at most 4,095 bytes. What does not fit is left out from the far
+end, and then simply runs again.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from redrive.ports import Position
+
+METADATA_LIMIT: Final = 4095
+_PREFIX: Final = "r1:"
+
+Range = tuple[int, int]
+"""Offsets from the first, up to but without the second."""
+
+
+def ranges(offsets: Sequence[int]) -> list[Range]:
+    """Ascending offsets as ranges."""
+    found: list[Range] = []
+    for offset in offsets:
+        if found and found[-1][1] == offset:
+            found[-1] = (found[-1][0], offset + 1)
+        else:
+            found.append((offset, offset + 1))
+    return found
+
+
+def merge(some: Iterable[Range], others: Iterable[Range], base: int) -> list[Range]:
+    """The union of both, from the base on, ascending and apart from each other."""
+    merged: list[Range] = []
+    for start, end in sorted([*some, *others]):
+        low = max(start, base)
+        if end <= low:
+            continue
+        if merged and low <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((low, end))
+    return merged
+
+
+def encode(base: int, done: Sequence[Range], limit: int = METADATA_LIMIT) -> str:
+    """The ranges as text of at most `limit` bytes; nothing done is no text at all."""
+    room = (limit - len(_PREFIX)) // 4 * 3
+    data = bytearray()
+    position = base
+    for start, end in done:
+        run = _varint(start - position) + _varint(end - start)
+        if len(data) + len(run) > room:
+            break
+        data += run
+        position = end
+    return _PREFIX + b64encode(data).decode() if data else ""
+
+
+def decode(position: Position) -> list[Range]:
+    """The ranges in a position's metadata; text that redrive did not write holds none."""
+    if not position.metadata.startswith(_PREFIX):
+        return []
+    try:
+        lengths = list(_numbers(b64decode(position.metadata[len(_PREFIX) :], validate=True)))
+    except ValueError:
+        return []
+    if len(lengths) % 2 or 0 in lengths[1:]:
+        return []
+    done: list[Range] = []
+    offset = position.offset
+    for gap, length in zip(lengths[::2], lengths[1::2], strict=True):
+        done.append((offset + gap, offset + gap + length))
+        offset += gap + length
+    return done
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 70:
+            raise ValueError("a number too long for an offset")
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+    if shift:
+        raise ValueError("the text ends within a number")

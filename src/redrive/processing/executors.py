@@ -1,0 +1,198 @@
+"""Executors: where handlers run. Each takes lots from the dispatcher until it is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from redrive.processing import calling
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.resources import Resources, without_loop
+from redrive.processing.scope import Scope
+from redrive.processing.work import Lot, Result
+
+if TYPE_CHECKING:
+    from redrive.app import App
+
+_T = TypeVar("_T")
+
+
+class Executor(Protocol):
+    """Where handlers run."""
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Open the resources, then begin to take lots."""
+        ...
+
+    def close(self) -> None:
+        """Take nothing new, wait for what runs, then close the resources."""
+        ...
+
+
+def executor_for(app: App, scope: Scope, resources: Resources) -> Executor:
+    """Threads, or an event loop if any of the app's functions is async."""
+    handlers = app.handlers.values()
+    if resources.is_async or any(each.is_async or each.recover_is_async for each in handlers):
+        return AsyncExecutor(scope, resources, app.concurrency)
+    return ThreadExecutor(scope, resources, app.concurrency)
+
+
+class InlineExecutor:
+    """Runs handlers in the caller's thread, when `run` is called."""
+
+    def __init__(self, scope: Scope, resources: Resources) -> None:
+        self._scope = scope
+        self._resources = resources
+        self._loop = asyncio.Runner()
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Open the resources."""
+        self._dispatcher = dispatcher
+        self._scope.acknowledge = dispatcher.acknowledge
+        self._scope.resources = self._wait(self._resources.open())
+
+    def run(self) -> int:
+        """Run what may run now, also what becomes ready by it; gives the number of lots."""
+        lots = 0
+        while (lot := self._dispatcher.take()) is not None:
+            lots += 1
+            tell = _teller(self._dispatcher, lot)
+            if lot.is_async:
+                results = self._wait(calling.run_async(lot, self._scope, tell))
+            else:
+                results = calling.run(lot, self._scope, tell)
+            self._dispatcher.report(lot, results)
+        return lots
+
+    def close(self) -> None:
+        """Close the resources."""
+        self._wait(self._resources.close())
+        self._loop.close()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return self._loop.run(coroutine)
+
+
+class ThreadExecutor:
+    """Runs sync handlers on threads."""
+
+    def __init__(self, scope: Scope, resources: Resources, concurrency: int) -> None:
+        self._scope = scope
+        self._resources = resources
+        self._concurrency = concurrency
+        self._closing = False
+        self._threads: list[Thread] = []
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Open the resources, then begin to take lots."""
+        self._dispatcher = dispatcher
+        self._scope.acknowledge = dispatcher.acknowledge
+        self._scope.resources = without_loop(self._resources.open())
+        for number in range(self._concurrency):
+            name = f"redrive-{self._scope.app.name}-{number}"
+            thread = Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self) -> None:
+        """Take nothing new, wait for what runs, then close the resources."""
+        with self._dispatcher.changed:
+            self._closing = True
+            self._dispatcher.changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        without_loop(self._resources.close())
+
+    def _work(self) -> None:
+        while (lot := self._next()) is not None:
+            results = calling.run(lot, self._scope, _teller(self._dispatcher, lot))
+            self._dispatcher.report(lot, results)
+
+    def _next(self) -> Lot | None:
+        changed = self._dispatcher.changed
+        with changed:
+            while not self._closing:
+                lot = self._dispatcher.take()
+                if lot is not None:
+                    return lot
+                changed.wait()
+        return None
+
+
+class AsyncExecutor:
+    """Runs async handlers on one event loop in a thread of its own; sync ones on threads beside."""
+
+    def __init__(self, scope: Scope, resources: Resources, concurrency: int) -> None:
+        self._scope = scope
+        self._resources = resources
+        self._concurrency = concurrency
+        self._closing = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="redrive-loop", daemon=True)
+        self._beside = ThreadPoolExecutor(concurrency, thread_name_prefix="redrive-beside")
+        self._slots: list[Future[None]] = []
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Open the resources, then begin to take lots."""
+        self._dispatcher = dispatcher
+        self._scope.acknowledge = dispatcher.acknowledge
+        self._thread.start()
+        self._scope.resources = self._submit(self._resources.open()).result()
+        self._something_new = self._submit(_event()).result()
+        self._slots = [self._submit(self._work()) for _ in range(self._concurrency)]
+        self._watcher = Thread(target=self._watch, name="redrive-watch", daemon=True)
+        self._watcher.start()
+
+    def close(self) -> None:
+        """Take nothing new, wait for what runs, then close the resources."""
+        with self._dispatcher.changed:
+            self._closing = True
+            self._dispatcher.changed.notify_all()
+        self._watcher.join()
+        for slot in self._slots:
+            slot.result()
+        self._submit(self._resources.close()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._beside.shutdown()
+
+    async def _work(self) -> None:
+        while not self._closing:
+            lot = self._dispatcher.take()
+            if lot is None:
+                self._something_new.clear()
+                lot = self._dispatcher.take()  # something may have come just before the clearing
+            if lot is None:
+                await self._something_new.wait()
+                continue
+            self._dispatcher.report(lot, await self._run(lot))
+
+    async def _run(self, lot: Lot) -> list[Result]:
+        tell = _teller(self._dispatcher, lot)
+        if lot.is_async:
+            return await calling.run_async(lot, self._scope, tell)
+        return await self._loop.run_in_executor(self._beside, calling.run, lot, self._scope, tell)
+
+    def _watch(self) -> None:
+        """Pass the dispatcher's news on to the event loop."""
+        changed = self._dispatcher.changed
+        with changed:
+            while not self._closing:
+                self._loop.call_soon_threadsafe(self._something_new.set)
+                changed.wait()
+        self._loop.call_soon_threadsafe(self._something_new.set)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+async def _event() -> asyncio.Event:
+    return asyncio.Event()
+
+
+def _teller(dispatcher: Dispatcher, lot: Lot) -> calling.Tell:
+    return lambda results: dispatcher.report(lot, results, finished=False)

@@ -1,0 +1,36 @@
+"""Records of a delay topic, held until they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from redrive.processing.work import Work
+
+
+class Holding:
+    """A heap by due time.
+
+    Records in one delay topic come in due order, but for the clocks of their writers: one whose
+    writer's clock was ahead must not keep those behind it waiting.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Work]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, work: Work, due: int) -> None:
+        """Hold a record until it is due."""
+        heappush(self._heap, (due, work.offset, work))
+
+    def take(self, now: int) -> Iterator[tuple[Work, int]]:
+        """The records that are due, with their due times."""
+        while self._heap and self._heap[0][0] <= now:
+            due, _, work = heappop(self._heap)
+            yield work, due
+
+    def next_due(self) -> int | None:
+        """When the next record is due."""
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,150 @@
+"""Lanes: which record may run next, in the order that was asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from redrive.processing.work import Lane, Work
+
+if TYPE_CHECKING:
+    from redrive.app import Ordering
+
+LOT: Final = 64
+"""The most records handed to a thread at once: handing over one by one costs more than running."""
+
+
+class Lanes:
+    """The work of one topic-partition, waiting to run.
+
+    Lanes take turns: after its lot a lane goes to the end of the queue, so that a hot key cannot
+    starve the others. Records without order (unordered, or with a null key) are in no lane.
+    """
+
+    def __init__(self, ordering: Ordering, concurrency: int) -> None:
+        self._ordering = ordering
+        self._concurrency = concurrency
+        self._lanes: dict[object, Lane] = {}
+        self._ready: deque[Lane] = deque()
+        self._free: deque[Work] = deque()
+        self._sleeping: list[tuple[int, int, Lane | Work]] = []
+        self._sequence = count()
+        self._free_turn = False
+
+    def add(self, work: Work, *, until: int | None = None) -> None:
+        """Put a record at the end of its lane; with `until`, a new lane sleeps that long."""
+        ordering = self._ordering
+        if ordering == "key":
+            key: object = work.record.key
+        else:
+            key = "partition" if ordering == "partition" else None
+        if key is None:
+            self._start(work, until)
+            return
+        lane = self._lanes.get(key)
+        if lane is None:
+            self._lanes[key] = lane = Lane(key)
+            self._start(lane, until)
+        work.lane = lane
+        lane.queue.append(work)
+
+    def wake(self, now: int) -> None:
+        """Make ready what has waited long enough."""
+        while self._sleeping and self._sleeping[0][0] <= now:
+            self._start(heappop(self._sleeping)[2])
+
+    def next_wake(self) -> int | None:
+        """When `wake` has something to do."""
+        return self._sleeping[0][0] if self._sleeping else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether something may run now."""
+        return bool(self._ready or self._free)
+
+    def take(self) -> tuple[list[Work], list[Lane]]:
+        """The next lot: from one lane, or of records in no lane; nothing if nothing is ready."""
+        self._free_turn = not self._free_turn
+        if self._free and (self._free_turn or not self._ready):
+            return self._take_free(), []
+        if not self._ready:
+            return [], []
+        lane = self._ready.popleft()
+        head = lane.queue[0]
+        size = _lot_size(head, LOT)
+        works = list(_alike(lane.queue, size))
+        lanes = [lane]
+        while _is_batch(head) and len(works) < size and self._ready:
+            # A batch is filled from several lanes; each is busy until the call has ended.
+            if not _same(head, self._ready[0].queue[0]):
+                break
+            lane = self._ready.popleft()
+            works += _alike(lane.queue, size - len(works))
+            lanes.append(lane)
+        return works, lanes
+
+    def put_back(self, works: list[Work], *, until: int | None = None) -> None:
+        """Return records of a lot to where they were, in their order.
+
+        With `until`, none of them (and nobody behind them in their lane) runs before.
+        """
+        for work in reversed(works):
+            if work.lane is not None:
+                work.lane.queue.appendleft(work)
+            elif until is None:
+                self._free.appendleft(work)
+            else:
+                self._start(work, until)
+
+    def free(self, lane: Lane, *, until: int | None = None) -> None:
+        """The lot of that lane has ended: its next record may run, or from `until` on."""
+        if not lane.queue:
+            self._lanes.pop(lane.key, None)
+        else:
+            self._start(lane, until)
+
+    def empty(self, lane: Lane) -> list[Work]:
+        """Take all that waits in the lane out of it."""
+        works = list(lane.queue)
+        lane.queue.clear()
+        return works
+
+    def _take_free(self) -> list[Work]:
+        free = self._free
+        # Large lots while there is much to do, single records towards the end: no thread is left
+        # with a long lot while the others are idle.
+        share = max(1, min(LOT, len(free) // (2 * self._concurrency)))
+        return list(_alike(free, _lot_size(free[0], share)))
+
+    def _start(self, what: Lane | Work, until: int | None = None) -> None:
+        if until is not None:
+            heappush(self._sleeping, (until, next(self._sequence), what))
+        elif isinstance(what, Lane):
+            self._ready.append(what)
+        else:
+            self._free.append(what)
+
+
+def _alike(queue: deque[Work], most: int) -> Iterator[Work]:
+    """Take up to so many from the queue's head, as long as they are for the same call."""
+    head = queue[0]
+    while queue and most and _same(head, queue[0]):
+        most -= 1
+        yield queue.popleft()
+
+
+def _is_batch(work: Work) -> bool:
+    return work.handler.batch is not None and work.ending is None
+
+
+def _lot_size(head: Work, otherwise: int) -> int:
+    if head.handler.ack == "manual":
+        return 1
+    return head.handler.batch or otherwise if head.ending is None else otherwise
+
+
+def _same(one: Work, other: Work) -> bool:
+    return one.handler is other.handler and (one.ending is None) == (other.ending is None)

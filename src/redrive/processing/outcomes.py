@@ -1,0 +1,85 @@
+"""What became of a record, and the messages that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from redrive.envelope import Envelope, user_headers
+from redrive.policy import Bury, Discard, Park
+from redrive.record import Record, Write
+
+if TYPE_CHECKING:
+    from redrive.app import App
+
+Kind = Literal["done", "park", "bury", "discard", "hop", "skip"]
+"""`hop`: it moved on without a handler's call; `skip`: it was written for another app."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one record. It is complete once its writes are durable."""
+
+    kind: Kind
+    offset: int
+    record: Record
+    writes: Sequence[Write] = ()
+    reason: str = ""
+    envelope: Envelope | None = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What a step of a processor brought about."""
+
+    done: list[int] = field(default_factory=list)
+    """Offsets of records that are done and have nothing to write: by far the most."""
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.done or self.outcomes)
+
+
+def park(
+    app: App, offset: int, record: Record, envelope: Envelope, to: Park, error: BaseException | None
+) -> Outcome:
+    """To a delay topic: an attempt has failed."""
+    moved = replace(envelope, attempt=to.attempt, due=to.due, not_before=to.not_before)
+    write = _write(app.delay_topic(to.delay), record, moved)
+    return Outcome("park", offset, record, (write,), envelope=moved, error=error)
+
+
+def hop(app: App, offset: int, record: Record, envelope: Envelope, to: Park) -> Outcome:
+    """To the next delay topic on the way to a time that no single delay reaches."""
+    return replace(park(app, offset, record, envelope, to, None), kind="hop", reason="on its way")
+
+
+def to_origin(offset: int, record: Record, envelope: Envelope) -> Outcome:
+    """Back to its origin topic and partition, where it is received as any record is."""
+    write = _write(envelope.origin_topic, record, envelope)._replace(
+        partition=envelope.origin_partition, timestamp=envelope.origin_timestamp
+    )
+    return Outcome("hop", offset, record, (write,), "to its origin", envelope)
+
+
+def end(
+    app: App,
+    offset: int,
+    record: Record,
+    envelope: Envelope,
+    decision: Bury | Discard,
+    error: BaseException | None,
+    sends: Sequence[Write] = (),
+) -> Outcome:
+    """To the dead topic; or nowhere, where the policy says so."""
+    last = replace(envelope, due=None, not_before=None, dead_reason=decision.reason)
+    if isinstance(decision, Discard):
+        return Outcome("discard", offset, record, tuple(sends), decision.reason, last, error)
+    writes = (*sends, _write(app.dead_topic, record, last))
+    return Outcome("bury", offset, record, writes, decision.reason, last, error)
+
+
+def _write(topic: str, record: Record, envelope: Envelope) -> Write:
+    return Write(topic, record.key, record.value, envelope.headers(user_headers(record.headers)))

@@ -1,0 +1,374 @@
+"""PartitionProcessor: ordering and policy, applied to the records of one topic-partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from redrive import envelope as envelopes
+from redrive import policy
+from redrive.envelope import Envelope
+from redrive.policy import Backoff
+from redrive.processing import intake, outcomes
+from redrive.processing.given_back import GivenBack
+from redrive.processing.holding import Holding
+from redrive.processing.lanes import Lanes
+from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.work import (
+    Ending,
+    HandlerTimeout,
+    Lane,
+    Lot,
+    PastError,
+    Pending,
+    Result,
+    Undecodable,
+    Work,
+)
+from redrive.record import Record, TopicPartition, Write
+
+if TYPE_CHECKING:
+    from redrive.processing.acks import AckTracker
+    from redrive.processing.scope import Scope
+
+_RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
+_BROKEN: Final = policy.Bury("broken-envelope")
+
+
+class PartitionProcessor:
+    """A state machine: records are offered, lots taken, results completed, outcomes settled.
+
+    One per assignment of a partition. `delay` says that the partition is one of a delay topic.
+    Not for use from several threads at once: the dispatcher sees to that.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        partition: TopicPartition,
+        tracker: AckTracker,
+        *,
+        delay: int | None = None,
+    ) -> None:
+        self.scope = scope
+        self.app = scope.app
+        self.partition = partition
+        self.delay = delay
+        self.tracker = tracker
+        self.epoch = tracker.epoch
+        self.closed = False
+        self._lanes = Lanes(self.app.ordering, self.app.concurrency)
+        self._holding = Holding()
+        self._given_back = GivenBack()
+        self._returned: set[Lane] = set()
+        self._lots: set[Lot] = set()
+        self._unacked: dict[Work, int | None] = {}
+        self._early_acks: dict[Work, Result] = {}
+
+    # Records come in
+
+    def offer(self, records: Sequence[Record], now: int) -> Report:
+        """Take in records that were read, in the order of their offsets."""
+        report = Report()
+        if self._given_back.seek is not None:
+            return report  # they will be read again, after the one that was given back
+        wanted = self.tracker.receive([record.offset for record in records])
+        if len(wanted) != len(records):
+            keep = set(wanted)
+            records = [record for record in records if record.offset in keep]
+        handler = self.app.handlers.get(self.partition.topic)
+        for record in records:
+            if record.headers or handler is None or self._given_back:
+                self._offer_one(record, now, report)
+            else:
+                self._lanes.add(Work(self, record, handler, record.offset, now))
+        return report
+
+    def _offer_one(self, record: Record, now: int, report: Report) -> None:
+        judged = intake.judge(record, self.app.name, in_delay_topic=self.delay is not None)
+        match judged:
+            case intake.Foreign(app):
+                reason = f"for the app {app}"
+                report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
+            case intake.Broken(error):
+                envelope = self._origin_envelope(record, now).failed(error)
+                report.outcomes.append(
+                    outcomes.end(self.app, record.offset, record, envelope, _BROKEN, error)
+                )
+            case intake.Ours(envelope):
+                self._accept(record, now, envelope, report)
+
+    def _accept(self, record: Record, now: int, envelope: Envelope | None, report: Report) -> None:
+        origin = record.topic if envelope is None else envelope.origin_topic
+        handler = self.app.handlers.get(origin)
+        seen = record if envelope is None else envelopes.at_origin(record, envelope)
+        if handler is None:
+            report.outcomes.append(self._orphan(record.offset, seen, envelope, now))
+            return
+        work = Work(self, seen, handler, record.offset, now, envelope)
+        if self.delay is None or envelope is None:
+            work.tries, until = self._given_back.taken_up(record.offset)
+            if envelope is not None and envelope.due is not None and envelope.due > now:
+                until = max(until or 0, envelope.due)
+            self._lanes.add(work, until=until)
+            return
+        # The broker's clock counts as well as ours: never early, whichever of them is ahead.
+        due = max(envelope.due or 0, (record.timestamp or 0) + self.delay)
+        if self._release(work, due, now, report):
+            self._holding.add(work, due)
+
+    # Time passes
+
+    def due(self, now: int) -> Report:
+        """Make ready what has waited long enough; some records need no handler for what is next."""
+        report = Report()
+        self._lanes.wake(now)
+        for work, due in self._holding.take(now):
+            self._release(work, due, now, report)
+        for work in [w for w, end in self._unacked.items() if end is not None and end <= now]:
+            error = HandlerTimeout(
+                f"{work.record.place} was not acknowledged within its handler's time-out"
+            )
+            self._settle_ack(work, error, now, report)
+        return report
+
+    def next_due(self) -> int | None:
+        """When `due` has something to do; None: not by itself."""
+        ends = (end for end in self._unacked.values() if end is not None)
+        times = (self._lanes.next_wake(), self._holding.next_due(), min(ends, default=None))
+        return min((time for time in times if time is not None), default=None)
+
+    def _release(self, work: Work, due: int, now: int, report: Report) -> bool:
+        """Act on a record of a delay topic; True: it has to wait."""
+        envelope = self.scope.envelope(work)
+        release = work.handler.retry.release(envelope, now, due)
+        match release:
+            case policy.Wait():
+                return True
+            case policy.Run():
+                if envelope.dead_reason is not None:
+                    work.ending = Ending(
+                        work.handler.retry.ending(envelope.dead_reason), _past_error(envelope)
+                    )
+                self._lanes.add(work)
+            case policy.Park():
+                report.outcomes.append(
+                    outcomes.hop(self.app, work.offset, work.record, envelope, release)
+                )
+            case policy.ToOrigin():
+                report.outcomes.append(outcomes.to_origin(work.offset, work.record, envelope))
+            case policy.Bury() | policy.Discard():
+                self._end(work, release, _past_error(envelope), report)
+        return False
+
+    # Work goes out
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next` has something to give."""
+        return self._lanes.ready
+
+    @property
+    def held(self) -> int:
+        """How many records of a delay topic are held here until they are due."""
+        return len(self._holding)
+
+    def next(self) -> Lot | None:
+        """The next lot that may run; every lot must be completed."""
+        works, lanes = self._lanes.take()
+        if not works:
+            return None
+        lot = Lot(self, works, lanes)
+        self._lots.add(lot)
+        return lot
+
+    # Results come back
+
+    def complete(
+        self, lot: Lot, results: Sequence[Result], now: int, *, finished: bool = True
+    ) -> Report:
+        """Take the results of the next records of a lot; those without one go back to their place.
+
+        With `finished=False` the lot goes on, and the rest is yet to come.
+        """
+        report = Report()
+        if self.closed:
+            return report
+        start, lot.reported = lot.reported, lot.reported + len(results)
+        works = lot.works[start : lot.reported]
+        holds: dict[Lane | None, int] = {}
+        again: list[Work] = []
+        if not lot.recovering and results.count(None) == len(results):
+            report.done = [work.offset for work in works]
+        else:
+            for work, result in zip(works, results, strict=True):
+                wait = self._result(work, result, now, report)
+                if wait is not None:
+                    again.append(work)
+                    holds[work.lane] = max(wait, holds.get(work.lane, 0))
+        if finished:
+            self._lots.discard(lot)
+        self._put_back(lot, again, holds, finished=finished)
+        return report
+
+    def acknowledge(self, work: Work, result: Result, now: int) -> Report:
+        """Take the acknowledgement of a manual-ack record, also one that came before its handler's
+        return."""
+        report = Report()
+        if self.closed:
+            return report
+        if work in self._unacked:
+            self._settle_ack(work, result, now, report)
+        else:
+            self._early_acks[work] = result
+        return report
+
+    def settle(self, offsets: Sequence[int]) -> None:
+        """These are complete: what they wrote is durable."""
+        self.tracker.complete(offsets, self.epoch)
+
+    def take_seek(self) -> int | None:
+        """Where reading has to go back to, if a record was given back; asked once, then done."""
+        return self._given_back.take_seek()
+
+    def close(self) -> None:
+        """The partition was taken away: nothing new begins, and late results do not count."""
+        self.closed = True
+        for lot in self._lots:
+            lot.cancelled = True
+
+    def _put_back(
+        self, lot: Lot, again: list[Work], holds: dict[Lane | None, int], *, finished: bool
+    ) -> None:
+        for work in again:
+            if work.lane is None:
+                self._lanes.put_back([work], until=holds[None])
+        rest = lot.works[lot.reported :] if finished else []
+        if self._returned:
+            behind = [work for work in rest if work.lane in self._returned]
+            self.tracker.give_back([work.offset for work in behind], self.epoch)
+            rest = [work for work in rest if work.lane not in self._returned]
+            self._returned.clear()
+        self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
+        if not finished:
+            return
+        for lane in lot.lanes:
+            if not any(work.lane is lane for work in self._unacked):
+                self._lanes.free(lane, until=holds.get(lane))
+
+    def _settle_ack(self, work: Work, result: Result, now: int, report: Report) -> None:
+        self._unacked.pop(work)
+        wait = self._result(work, result, now, report)
+        if wait is not None:
+            self._lanes.put_back([work], until=wait)
+        if work.lane is not None:
+            self._lanes.free(work.lane, until=wait)
+
+    def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
+        """Act on one result; gives the time until which the record waits to be called again."""
+        if isinstance(result, Pending):
+            return self._pending(work, now, report)
+        if isinstance(result, BaseException):
+            return self._failed(work, result, now, report)
+        if work.ending is not None:
+            self._end(work, work.ending.decision, work.ending.error, report, result or ())
+        elif result:
+            report.outcomes.append(Outcome("done", work.offset, work.record, result))
+        else:
+            report.done.append(work.offset)
+        return None
+
+    def _pending(self, work: Work, now: int, report: Report) -> int | None:
+        if work in self._early_acks:
+            return self._result(work, self._early_acks.pop(work), now, report)
+        timeout = work.handler.timeout
+        self._unacked[work] = None if timeout is None else now + timeout
+        return None
+
+    # Failures
+
+    def _failed(self, work: Work, error: BaseException, now: int, report: Report) -> int | None:
+        if work.ending is not None:
+            return self._recovery_failed(work, work.ending, error, now, report)
+        try:
+            envelope = self.scope.envelope(work)
+        except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
+            self._no_id(work, mistake, report)
+            return None
+        work.envelope = envelope = envelope.failed(error, trace=self.app.error_traces)
+        if isinstance(error, Undecodable):
+            self._end(work, policy.Bury("undecodable"), error, report)
+            return None
+        decision = work.handler.retry.decide(envelope, error, now, work.tries)
+        match decision:
+            case policy.Again(wait):
+                work.tries += 1
+                return now + wait
+            case policy.Return(wait):
+                self._give_back(work, now + wait)
+            case policy.Park():
+                report.outcomes.append(
+                    outcomes.park(self.app, work.offset, work.record, envelope, decision, error)
+                )
+            case policy.Bury() | policy.Discard():
+                if work.handler.recover is None:
+                    self._end(work, decision, error, report)
+                else:
+                    work.ending = Ending(decision, error)
+                    return now
+        return None
+
+    def _recovery_failed(
+        self, work: Work, ending: Ending, error: BaseException, now: int, report: Report
+    ) -> int | None:
+        """Keep the count and the decision, and try the recovery again later: never hot."""
+        envelope = replace(self.scope.envelope(work), dead_reason=ending.decision.reason)
+        later = work.handler.retry.recover_later(envelope, now)
+        if later is None:
+            work.tries += 1
+            return now + _RECOVERY.wait(work.tries - 1)
+        report.outcomes.append(
+            outcomes.park(self.app, work.offset, work.record, envelope, later, error)
+        )
+        return None
+
+    def _give_back(self, work: Work, until: int) -> None:
+        behind: list[Work] = []
+        if work.lane is not None:  # nobody behind it in its lane may overtake it
+            behind = self._lanes.empty(work.lane)
+            self._returned.add(work.lane)
+        self._given_back.add(work.offset, work.tries + 1, until)
+        self.tracker.give_back([work.offset, *(each.offset for each in behind)], self.epoch)
+
+    def _end(
+        self,
+        work: Work,
+        decision: policy.Bury | policy.Discard,
+        error: BaseException,
+        report: Report,
+        sends: Sequence[Write] = (),
+    ) -> None:
+        envelope = self.scope.envelope(work)
+        report.outcomes.append(
+            outcomes.end(self.app, work.offset, work.record, envelope, decision, error, sends)
+        )
+
+    def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
+        work.envelope = self._origin_envelope(work.record, work.received).failed(mistake)
+        self._end(work, policy.Bury("no-id"), mistake, report)
+
+    def _orphan(self, offset: int, record: Record, envelope: Envelope | None, now: int) -> Outcome:
+        known = envelope or self._origin_envelope(record, now)
+        return outcomes.end(
+            self.app, offset, record, known, policy.Bury("no-handler"), _past_error(known)
+        )
+
+    def _origin_envelope(self, record: Record, now: int) -> Envelope:
+        return envelopes.fresh(
+            record, app=self.app.name, message_id=self.scope.origin_id(record), now=now
+        )
+
+
+def _past_error(envelope: Envelope) -> PastError:
+    return PastError(f"{envelope.error_type or 'unknown'}: {envelope.error_message or ''}")

@@ -1,0 +1,118 @@
+"""One record on its way, and the lots in which records are handed to threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from redrive.errors import RedriveError
+from redrive.policy import Bury, Discard
+from redrive.record import Record, Write
+
+if TYPE_CHECKING:
+    from redrive.app import Handler
+    from redrive.envelope import Envelope
+    from redrive.processing.processor import PartitionProcessor
+
+
+class Lane:
+    """A stream of work with its own order: only its head may run, and only once at a time."""
+
+    __slots__ = ("key", "queue")
+
+    def __init__(self, key: object) -> None:
+        self.key = key
+        self.queue: deque[Work] = deque()
+
+
+class Ending(NamedTuple):
+    """A record's end, decided but not yet carried out: its recovery comes first."""
+
+    decision: Bury | Discard
+    error: BaseException
+
+
+class Work:
+    """One record on its way through a processor."""
+
+    __slots__ = (
+        "ending",
+        "envelope",
+        "handler",
+        "lane",
+        "offset",
+        "processor",
+        "received",
+        "record",
+        "tries",
+    )
+
+    def __init__(
+        self,
+        processor: PartitionProcessor,
+        record: Record,
+        handler: Handler,
+        offset: int,
+        received: int,
+        envelope: Envelope | None = None,
+    ) -> None:
+        self.processor = processor
+        self.record = record
+        """As its handler sees it: in its origin topic."""
+        self.handler = handler
+        self.offset = offset
+        """In the topic it was read from, which may be a delay topic."""
+        self.received = received
+        self.envelope = envelope
+        """None until somebody asks: most records never fail."""
+        self.tries = 1
+        self.ending: Ending | None = None
+        self.lane: Lane | None = None
+
+
+class Lot:
+    """Records that one thread runs one after the other; or one call of a batch handler."""
+
+    __slots__ = ("cancelled", "handler", "lanes", "processor", "recovering", "reported", "works")
+
+    def __init__(self, processor: PartitionProcessor, works: list[Work], lanes: list[Lane]) -> None:
+        self.processor = processor
+        self.works = works
+        self.lanes = lanes
+        self.handler = works[0].handler
+        self.recovering = works[0].ending is not None
+        self.reported = 0
+        self.cancelled = False
+        """Set when the partition is taken away: what has not begun shall not."""
+
+    @property
+    def in_one_call(self) -> bool:
+        """Whether all its records go into one call of a batch handler."""
+        return self.handler.batch is not None and not self.recovering
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function to be called is async."""
+        return self.handler.recover_is_async if self.recovering else self.handler.is_async
+
+
+class Undecodable(RedriveError):
+    """The value could not be decoded; the cause says why."""
+
+
+class HandlerTimeout(RedriveError):
+    """A handler did not end, or did not acknowledge, within its time-out."""
+
+
+class PastError(RedriveError):
+    """The error of an earlier process, as far as a record's headers tell it."""
+
+
+class Pending:
+    """The result of a manual-ack handler that returned: its acknowledgement is yet to come."""
+
+
+PENDING: Final = Pending()
+
+Result = None | list[Write] | BaseException | Pending
+"""What came of one call: done, done with messages to send, failed, or not yet known."""
