@@ -1,1 +1,40 @@
 """Reliable Kafka consumption in Python, on Spark and off it."""
+
+from redrive.app import App
+from redrive.errors import (
+    ConfigurationError,
+    ContextError,
+    EnvelopeError,
+    LocalError,
+    PublishError,
+    RedriveError,
+)
+from redrive.ids import field, header, key
+from redrive.policy import Backoff, GiveBack, InPlace, RetryPolicy
+from redrive.processing.context import BatchContext, Context
+from redrive.record import Record
+from redrive.signals import Bury, Retry
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "App",
+    "Backoff",
+    "BatchContext",
+    "Bury",
+    "ConfigurationError",
+    "Context",
+    "ContextError",
+    "EnvelopeError",
+    "GiveBack",
+    "InPlace",
+    "LocalError",
+    "PublishError",
+    "Record",
+    "RedriveError",
+    "Retry",
+    "RetryPolicy",
+    "field",
+    "header",
+    "key",
+]

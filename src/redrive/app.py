@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeVar, Unpack, get_args, overload
@@ -46,6 +47,10 @@ class Handler:
     timeout: int | None
     recover: Callable[..., Any] | None = None
     recover_is_async: bool = False
+
+    def replace(self, **changes: Any) -> Handler:
+        """The same with some of it changed."""
+        return replace(self, **changes)
 
 
 class App:
@@ -120,8 +125,10 @@ class App:
         return register
 
     def resource(self, function: _Function) -> _Function:
-        """Make the (sync or async) generator a resource: opened once per worker process, closed at
-        its end, and found at `ctx.resources.<name of the function>`."""
+        """Make the (sync or async) generator a resource: `ctx.resources.<name of the function>`.
+
+        It is opened once per worker process, and closed at its end.
+        """
         name = function.__name__
         if name in self.resources:
             self._problems.append(f'resource "{name}" is defined twice: rename one of them')
@@ -152,6 +159,14 @@ class App:
         """The handlers by source topic. Asking for them closes the app for changes."""
         self.check()
         return {topic: self._with_recovery(handler) for topic, handler in self._handlers.items()}
+
+    def with_handlers(self, change: Callable[[Handler], Handler]) -> App:
+        """A copy of the app whose handlers are changed: for watching and measuring them."""
+        changed = copy(self)
+        changed.__dict__["handlers"] = {
+            topic: change(handler) for topic, handler in self.handlers.items()
+        }
+        return changed
 
     @property
     def dead_topic(self) -> str:
@@ -212,13 +227,13 @@ class App:
 
     def _with_recovery(self, handler: Handler) -> Handler:
         recover = self._recoveries.get(handler.topic, self._recoveries.get(None))
-        return replace(
-            handler, recover=recover, recover_is_async=recover is not None and _is_async(recover)
+        return handler.replace(
+            recover=recover, recover_is_async=recover is not None and _is_async(recover)
         )
 
     def _own_problems(self) -> Iterator[str]:
         if not _NAME.fullmatch(self.name):
-            yield "the name must be 1 to 200 letters, digits, '.', '_' or '-': topics are named by it"
+            yield "the name must be 1 to 200 letters, digits, '.', '_' or '-': topics carry it"
         words = {
             "delivery": Delivery,
             "ordering": Ordering,
@@ -252,8 +267,8 @@ class App:
             yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
         if handler.ack == "manual" and self.delivery == "transaction":
             yield (
-                "manual acks cannot be combined with transaction: a transaction commits a contiguous"
-                " prefix of records, and cannot wait for one of them"
+                "manual acks cannot be combined with transaction: it commits a contiguous prefix"
+                " of records, and cannot wait for one of them"
             )
         if handler.ack == "manual" and handler.batch is not None:
             yield "manual acks belong to single records: drop batch= or ack="

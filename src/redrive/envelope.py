@@ -8,7 +8,7 @@ being retried. Headers of other names, `redrive-` or not, are the user's and are
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Final
 
 from redrive.errors import EnvelopeError
@@ -21,8 +21,10 @@ _PREFIX: Final = "redrive-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """What redrive knows of a record. Each field is one header: `first_received` is
-    `redrive-first-received`; None is no header."""
+    """What redrive knows of a record.
+
+    Each field is one header: `first_received` is `redrive-first-received`; None is no header.
+    """
 
     app: str
     id: str
@@ -69,9 +71,11 @@ _FIELD_OF: Final = {header: name for name, header in _HEADER_OF.items()}
 _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
 ) | {"due", "not_before"}
-_NEEDED: Final = tuple(
-    _HEADER_OF[name] for name in ("app", "id", "origin_topic", "origin_partition", "origin_offset")
-) + (_HEADER_OF["first_received"], _HEADER_OF["attempt"])
+_ADDRESS: Final = ("redrive-app", "redrive-origin-topic")
+_NEEDED: Final = (
+    *(_HEADER_OF[field.name] for field in fields(Envelope) if field.default is MISSING),
+    _HEADER_OF["attempt"],
+)
 
 
 def user_headers(headers: Headers) -> Headers:
@@ -84,11 +88,8 @@ def addressee(headers: Headers) -> tuple[str, str] | None:
 
     Cheaper than `parse`, and it never fails: it is asked of every record that has headers.
     """
-    found: dict[str, bytes] = {}
-    for name, value in headers:
-        if name in ("redrive-app", "redrive-origin-topic") and value is not None:
-            found[name] = value
-    if len(found) < 2:
+    found = {name: value for name, value in headers if name in _ADDRESS and value is not None}
+    if len(found) < len(_ADDRESS):
         return None
     return (
         found["redrive-app"].decode(errors="replace"),

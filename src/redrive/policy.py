@@ -1,7 +1,7 @@
 """What becomes of a record that failed: pure decisions.
 
 A policy is asked twice in a record's life: `decide` when its handler has failed, and `release` when
-it has waited in a delay topic. Both are functions of their arguments alone; the time is one of them.
+it has waited in a delay topic. Both are functions of their arguments alone, the time among them.
 """
 
 from __future__ import annotations
@@ -412,9 +412,11 @@ def _optional_duration(name: str, given: Duration | None, problems: list[str]) -
 def _error_types(
     name: str, given: ErrorTypes, problems: list[str]
 ) -> tuple[type[BaseException], ...]:
-    for cls in given:
-        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            problems.append(f"{name}: {cls!r} is not an exception class")
+    problems.extend(
+        f"{name}: {cls!r} is not an exception class"
+        for cls in given
+        if not (isinstance(cls, type) and issubclass(cls, BaseException))
+    )
     return tuple(given)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from redrive.errors import ContextError
 from redrive.envelope import Envelope, user_headers
+from redrive.errors import ContextError
 from redrive.record import Headers, Record, Write
 
 if TYPE_CHECKING:
@@ -188,7 +188,10 @@ def _bytes(what: str, given: object) -> bytes | None:
         return given
     if isinstance(given, str):
         return given.encode()
-    _refuse(what, given)
+    raise ContextError(
+        f"ctx.send: the {what} is {type(given).__name__}; encode it to bytes or text first,"
+        " for example with json.dumps"
+    )
 
 
 def _headers(given: HeadersGiven) -> Headers:
@@ -196,10 +199,3 @@ def _headers(given: HeadersGiven) -> Headers:
     headers = tuple((str(name), _bytes(f"header {name!r}", value)) for name, value in pairs)
     # Headers are often passed on from the record: redrive's own are about that record, not this.
     return user_headers(headers)
-
-
-def _refuse(what: str, given: object) -> NoReturn:
-    raise ContextError(
-        f"ctx.send: the {what} is {type(given).__name__}; encode it to bytes or text first,"
-        " for example with json.dumps"
-    )

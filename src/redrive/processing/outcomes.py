@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from redrive.envelope import Envelope, user_headers
 from redrive.policy import Bury, Discard, Park
@@ -42,22 +42,30 @@ class Report:
         return bool(self.done or self.outcomes)
 
 
-def park(
-    app: App, offset: int, record: Record, envelope: Envelope, to: Park, error: BaseException | None
-) -> Outcome:
+class Subject(NamedTuple):
+    """The record that an outcome is about, and where it was read."""
+
+    offset: int
+    record: Record
+    envelope: Envelope
+
+
+def park(app: App, subject: Subject, to: Park, error: BaseException | None) -> Outcome:
     """To a delay topic: an attempt has failed."""
+    offset, record, envelope = subject
     moved = replace(envelope, attempt=to.attempt, due=to.due, not_before=to.not_before)
     write = _write(app.delay_topic(to.delay), record, moved)
     return Outcome("park", offset, record, (write,), envelope=moved, error=error)
 
 
-def hop(app: App, offset: int, record: Record, envelope: Envelope, to: Park) -> Outcome:
+def hop(app: App, subject: Subject, to: Park) -> Outcome:
     """To the next delay topic on the way to a time that no single delay reaches."""
-    return replace(park(app, offset, record, envelope, to, None), kind="hop", reason="on its way")
+    return replace(park(app, subject, to, None), kind="hop", reason="on its way")
 
 
-def to_origin(offset: int, record: Record, envelope: Envelope) -> Outcome:
+def to_origin(subject: Subject) -> Outcome:
     """Back to its origin topic and partition, where it is received as any record is."""
+    offset, record, envelope = subject
     write = _write(envelope.origin_topic, record, envelope)._replace(
         partition=envelope.origin_partition, timestamp=envelope.origin_timestamp
     )
@@ -66,14 +74,13 @@ def to_origin(offset: int, record: Record, envelope: Envelope) -> Outcome:
 
 def end(
     app: App,
-    offset: int,
-    record: Record,
-    envelope: Envelope,
+    subject: Subject,
     decision: Bury | Discard,
     error: BaseException | None,
     sends: Sequence[Write] = (),
 ) -> Outcome:
     """To the dead topic; or nowhere, where the policy says so."""
+    offset, record, envelope = subject
     last = replace(envelope, due=None, not_before=None, dead_reason=decision.reason)
     if isinstance(decision, Discard):
         return Outcome("discard", offset, record, tuple(sends), decision.reason, last, error)

@@ -14,7 +14,7 @@ from redrive.processing import intake, outcomes
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.lanes import Lanes
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes import Outcome, Report, Subject
 from redrive.processing.work import (
     Ending,
     HandlerTimeout,
@@ -93,9 +93,8 @@ class PartitionProcessor:
                 report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
             case intake.Broken(error):
                 envelope = self._origin_envelope(record, now).failed(error)
-                report.outcomes.append(
-                    outcomes.end(self.app, record.offset, record, envelope, _BROKEN, error)
-                )
+                subject = Subject(record.offset, record, envelope)
+                report.outcomes.append(outcomes.end(self.app, subject, _BROKEN, error))
             case intake.Ours(envelope):
                 self._accept(record, now, envelope, report)
 
@@ -104,7 +103,8 @@ class PartitionProcessor:
         handler = self.app.handlers.get(origin)
         seen = record if envelope is None else envelopes.at_origin(record, envelope)
         if handler is None:
-            report.outcomes.append(self._orphan(record.offset, seen, envelope, now))
+            known = envelope or self._origin_envelope(record, now)
+            report.outcomes.append(self._orphan(Subject(record.offset, seen, known)))
             return
         work = Work(self, seen, handler, record.offset, now, envelope)
         if self.delay is None or envelope is None:
@@ -153,11 +153,9 @@ class PartitionProcessor:
                     )
                 self._lanes.add(work)
             case policy.Park():
-                report.outcomes.append(
-                    outcomes.hop(self.app, work.offset, work.record, envelope, release)
-                )
+                report.outcomes.append(outcomes.hop(self.app, self._subject(work), release))
             case policy.ToOrigin():
-                report.outcomes.append(outcomes.to_origin(work.offset, work.record, envelope))
+                report.outcomes.append(outcomes.to_origin(self._subject(work)))
             case policy.Bury() | policy.Discard():
                 self._end(work, release, _past_error(envelope), report)
         return False
@@ -213,8 +211,7 @@ class PartitionProcessor:
         return report
 
     def acknowledge(self, work: Work, result: Result, now: int) -> Report:
-        """Take the acknowledgement of a manual-ack record, also one that came before its handler's
-        return."""
+        """Take a manual acknowledgement; it may come before its handler returns."""
         report = Report()
         if self.closed:
             return report
@@ -309,7 +306,7 @@ class PartitionProcessor:
                 self._give_back(work, now + wait)
             case policy.Park():
                 report.outcomes.append(
-                    outcomes.park(self.app, work.offset, work.record, envelope, decision, error)
+                    outcomes.park(self.app, self._subject(work), decision, error)
                 )
             case policy.Bury() | policy.Discard():
                 if work.handler.recover is None:
@@ -323,14 +320,12 @@ class PartitionProcessor:
         self, work: Work, ending: Ending, error: BaseException, now: int, report: Report
     ) -> int | None:
         """Keep the count and the decision, and try the recovery again later: never hot."""
-        envelope = replace(self.scope.envelope(work), dead_reason=ending.decision.reason)
-        later = work.handler.retry.recover_later(envelope, now)
+        work.envelope = replace(self.scope.envelope(work), dead_reason=ending.decision.reason)
+        later = work.handler.retry.recover_later(work.envelope, now)
         if later is None:
             work.tries += 1
             return now + _RECOVERY.wait(work.tries - 1)
-        report.outcomes.append(
-            outcomes.park(self.app, work.offset, work.record, envelope, later, error)
-        )
+        report.outcomes.append(outcomes.park(self.app, self._subject(work), later, error))
         return None
 
     def _give_back(self, work: Work, until: int) -> None:
@@ -349,20 +344,18 @@ class PartitionProcessor:
         report: Report,
         sends: Sequence[Write] = (),
     ) -> None:
-        envelope = self.scope.envelope(work)
-        report.outcomes.append(
-            outcomes.end(self.app, work.offset, work.record, envelope, decision, error, sends)
-        )
+        report.outcomes.append(outcomes.end(self.app, self._subject(work), decision, error, sends))
 
     def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
         work.envelope = self._origin_envelope(work.record, work.received).failed(mistake)
         self._end(work, policy.Bury("no-id"), mistake, report)
 
-    def _orphan(self, offset: int, record: Record, envelope: Envelope | None, now: int) -> Outcome:
-        known = envelope or self._origin_envelope(record, now)
-        return outcomes.end(
-            self.app, offset, record, known, policy.Bury("no-handler"), _past_error(known)
-        )
+    def _orphan(self, subject: Subject) -> Outcome:
+        reason = policy.Bury("no-handler")
+        return outcomes.end(self.app, subject, reason, _past_error(subject.envelope))
+
+    def _subject(self, work: Work) -> Subject:
+        return Subject(work.offset, work.record, self.scope.envelope(work))
 
     def _origin_envelope(self, record: Record, now: int) -> Envelope:
         return envelopes.fresh(

@@ -71,5 +71,5 @@ class Scope:
         )
 
 
-def _nobody_listens(work: Work, result: Result) -> None:
+def _nobody_listens(work: Work, _: Result) -> None:
     raise ContextError(f"{work.record.place} was acknowledged before its app was running")

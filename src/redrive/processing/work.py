@@ -47,7 +47,7 @@ class Work:
         "tries",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 -- made once per record: keywords cost a tenth of it
         self,
         processor: PartitionProcessor,
         record: Record,

@@ -1,1 +1,11 @@
-"""..."""
+"""What users test their handlers with: a broker in memory and a virtual clock.
+
+`Simulation` runs an app through hours of retries in milliseconds; `redrive.testing.fixtures` is a
+pytest plugin for tests against a real Kafka and PostgreSQL.
+"""
+
+from redrive.testing.broker import MemoryBroker
+from redrive.testing.clock import VirtualClock
+from redrive.testing.simulation import Attempt, Kept, Simulation
+
+__all__ = ["Attempt", "Kept", "MemoryBroker", "Simulation", "VirtualClock"]

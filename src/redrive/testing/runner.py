@@ -1,0 +1,156 @@
+"""The simplest engine: one thread, one pass at a time, over the same protocols as the real ones.
+
+It reads what there is, runs what may run, writes what came of it and commits: nothing happens
+between passes. `Simulation` drives it in virtual time; the contract suites drive it on Kafka too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive.errors import PublishError
+from redrive.ports import Clock, Log, Progress, Publisher
+from redrive.processing.acks import AckTracker
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.executors import InlineExecutor
+from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope
+from redrive.record import TopicPartition
+
+if TYPE_CHECKING:
+    from redrive.app import App
+
+PUBLISH_AGAIN: Final = 1000
+"""Milliseconds until a refused write is tried again."""
+
+
+@dataclass
+class _Assigned:
+    processor: PartitionProcessor
+    position: int
+
+
+class Runner:
+    """Runs an app, pass by pass."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        log: Log,
+        progress: Progress,
+        publisher: Publisher,
+        clock: Clock,
+        resources: Mapping[str, object] | None = None,
+        connection: Callable[[], Any] | None = None,
+        watch: Callable[[Outcome], None] = lambda _: None,
+    ) -> None:
+        self._app = app
+        self._log = log
+        self._progress = progress
+        self._publisher = publisher
+        self._clock = clock
+        self._watch = watch
+        self._topic_ids: dict[str, str] = {}
+        self._scope = Scope(app, self._topic_ids, connection=connection)
+        self._dispatcher = Dispatcher(clock, app.concurrency, self._publish)
+        self._executor = InlineExecutor(self._scope, Resources(app, resources))
+        self._executor.start(self._dispatcher)
+        self._assigned: dict[TopicPartition, _Assigned] = {}
+        self._refused: list[tuple[int, PartitionProcessor, list[Outcome]]] = []
+
+    def run(self) -> None:
+        """Do all that can be done now, and commit it."""
+        moved = True
+        while moved:
+            moved = self._read()
+            self._dispatcher.tick()
+            moved = self._executor.run() > 0 or moved
+            moved = self._go_back() or moved
+            self._publish_again()
+        self._commit()
+
+    def next_due(self) -> int | None:
+        """When there will be something to do without a new record."""
+        times = [again for again, _, _ in self._refused]
+        upcoming = self._dispatcher.tick()
+        return min(times if upcoming is None else [*times, upcoming], default=None)
+
+    def close(self) -> None:
+        """Close what the app opened. Nothing is committed: that happens at the end of each pass."""
+        self._executor.close()
+
+    def _read(self) -> bool:
+        found = False
+        for partition in self._partitions():
+            assigned = self._assigned.get(partition) or self._assign(partition)
+            _, end = self._log.bounds(partition)
+            if end <= assigned.position:
+                continue
+            records = self._log.read(partition, assigned.position, end)
+            assigned.position = end
+            self._dispatcher.offer(assigned.processor, records)
+            assigned.processor.tracker.received_up_to(end)
+            found = True
+        return found
+
+    def _partitions(self) -> Iterator[TopicPartition]:
+        for topic in (*self._app.handlers, *self._app.delay_topics):
+            for number in range(self._log.partitions(topic)):
+                yield TopicPartition(topic, number)
+
+    def _assign(self, partition: TopicPartition) -> _Assigned:
+        committed = self._progress.committed([partition]).get(partition)
+        tracker = AckTracker()
+        tracker.assign(committed)
+        self._topic_ids.setdefault(partition.topic, self._log.topic_id(partition.topic))
+        delay = self._app.delay_topics.get(partition.topic)
+        processor = PartitionProcessor(self._scope, partition, tracker, delay=delay)
+        self._dispatcher.add(processor)
+        start = self._log.bounds(partition)[0] if committed is None else committed.offset
+        self._assigned[partition] = _Assigned(processor, start)
+        return self._assigned[partition]
+
+    def _go_back(self) -> bool:
+        seeks = [(each, each.processor.take_seek()) for each in self._assigned.values()]
+        for assigned, seek in seeks:
+            if seek is not None:
+                assigned.position = seek
+        return any(seek is not None for _, seek in seeks)
+
+    def _publish(self, processor: PartitionProcessor, report: Report) -> None:
+        processor.settle(report.done)
+        self._write(processor, report.outcomes)
+
+    def _write(self, processor: PartitionProcessor, outcomes: list[Outcome]) -> None:
+        for number, outcome in enumerate(outcomes):
+            try:
+                self._publisher.publish(outcome.writes)
+            except PublishError:
+                # The offset stays where it is until the record is somewhere else for certain.
+                again = self._clock.now() + PUBLISH_AGAIN
+                self._refused.append((again, processor, outcomes[number:]))
+                return
+            processor.settle([outcome.offset])
+            self._watch(outcome)
+
+    def _publish_again(self) -> None:
+        now = self._clock.now()
+        waiting, self._refused = self._refused, []
+        for again, processor, outcomes in waiting:
+            if again <= now:
+                self._write(processor, outcomes)
+            else:
+                self._refused.append((again, processor, outcomes))
+
+    def _commit(self) -> None:
+        positions = {
+            partition: position
+            for partition, assigned in self._assigned.items()
+            if (position := assigned.processor.tracker.position()) is not None
+        }
+        self._progress.commit(positions)

@@ -1,0 +1,304 @@
+"""Simulation: a handler's whole retry life, in virtual time and in milliseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from redrive import envelope as envelopes
+from redrive.durations import Duration, milliseconds, text
+from redrive.envelope import Envelope
+from redrive.processing.outcomes import Outcome
+from redrive.record import Headers, Record, TopicPartition, Write
+from redrive.testing.broker import MemoryBroker
+from redrive.testing.clock import VirtualClock
+from redrive.testing.runner import Runner
+
+if TYPE_CHECKING:
+    from redrive.app import App, Handler
+
+_LONGEST: Final = "365d"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One call of a handler (or of a recovery) with one record."""
+
+    after: str
+    """How long after the simulation's start, as text: "1h10m"."""
+    record: Record
+    attempt: int
+    tries: int
+    error: BaseException | None
+    recovery: bool = False
+
+    @property
+    def topic(self) -> str:
+        """The source topic."""
+        return self.record.topic
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A record that redrive has written: parked, or dead."""
+
+    topic: str
+    record: Record
+    """As it came from its origin."""
+    envelope: Envelope
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is dead."""
+        return self.envelope.dead_reason
+
+
+class Simulation:
+    """Runs an app on a broker in memory, in virtual time.
+
+        with Simulation(app) as sim:
+            sim.send("item.update", {"id": "7", "status": "SOLD"}, key="7")
+            sim.run_until_empty()
+            assert [each.after for each in sim.attempts] == ["0s", "5m", "10m"]
+
+    Nothing runs between calls. `run` does what can be done now; `advance` lets time pass.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        partitions: int = 1,
+        resources: Mapping[str, object] | None = None,
+        db: object | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.app = app
+        self.clock = clock or VirtualClock()
+        self.broker = MemoryBroker(self.clock)
+        self.attempts: list[Attempt] = []
+        self.outcomes: list[Outcome] = []
+        """All but plain successes, in the order in which they became durable."""
+        self._started = self.clock.now()
+        self._resources = resources
+        self._db = db
+        self._watched = app.with_handlers(self._watched_handler)
+        for topic in app.handlers:
+            self.broker.create(topic, partitions)
+        for topic in app.delay_topics:
+            self.broker.create(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
+        self.broker.create(app.dead_topic, partitions)
+        self._runner = self._new_runner()
+
+    # What happens
+
+    def send(
+        self,
+        topic: str,
+        value: object,
+        *,
+        key: bytes | str | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Write a record. Bytes and None as they are, text as UTF-8, anything else as JSON."""
+        if not self.broker.partitions(topic):
+            self.broker.create(topic)
+        key = key.encode() if isinstance(key, str) else key
+        write = Write(topic, key, _encoded(value), headers, partition, timestamp)
+        self.broker.publish([write])
+
+    def run(self) -> None:
+        """Do all that can be done at this moment; the clock does not move."""
+        self._runner.run()
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass, and everything happen at the moment it is due."""
+        end = self.clock.now() + milliseconds(duration)
+        self.run()
+        while (due := self._runner.next_due()) is not None and due <= end:
+            self.clock.set(max(due, self.clock.now()))
+            self.run()
+        self.clock.set(end)
+
+    def run_until_empty(self, limit: Duration = _LONGEST) -> None:
+        """Let time pass until nothing waits for anything; at most the limit."""
+        end = self.clock.now() + milliseconds(limit)
+        self.run()
+        while (due := self._runner.next_due()) is not None:
+            if due > end:
+                raise AssertionError(
+                    f"still waiting after {limit}: {len(self.parked)} parked; next at"
+                    f" {text(due - self._started)}"
+                )
+            self.clock.set(max(due, self.clock.now()))
+            self.run()
+
+    def crash(self) -> None:
+        """Lose everything that is not on the broker, and begin again from the committed offsets."""
+        self._runner = self._new_runner()
+
+    # What can be asked
+
+    @property
+    def now(self) -> str:
+        """How long the simulation has been running, as text: "2h40m"."""
+        return text(self.clock.now() - self._started)
+
+    def sent(self, topic: str) -> list[Record]:
+        """The records in any topic: what handlers have sent, and what tests have."""
+        return self.broker.records(topic) if self.broker.partitions(topic) else []
+
+    @property
+    def dead(self) -> list[Kept]:
+        """What is in the dead topic."""
+        return [_kept(record) for record in self.broker.records(self.app.dead_topic)]
+
+    @property
+    def parked(self) -> list[Kept]:
+        """What waits in the delay topics."""
+        return [_kept(record) for topic in self.app.delay_topics for record in self._ahead(topic)]
+
+    @property
+    def lag(self) -> int:
+        """How many records of source topics are not complete."""
+        return sum(len(self._ahead(topic)) for topic in self.app.handlers)
+
+    def close(self) -> None:
+        """Close the app's resources."""
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _new_runner(self) -> Runner:
+        return Runner(
+            self._watched,
+            log=self.broker,
+            progress=self.broker.progress(self.app.name),
+            publisher=_CreatingPublisher(self.broker),
+            clock=self.clock,
+            resources=self._resources,
+            connection=None if self._db is None else lambda: self._db,
+            watch=self.outcomes.append,
+        )
+
+    def _ahead(self, topic: str) -> list[Record]:
+        """The records of a topic that are not complete."""
+        places = [TopicPartition(topic, number) for number in range(self.broker.partitions(topic))]
+        committed = self.broker.progress(self.app.name).committed(places)
+        found: list[Record] = []
+        for place in places:
+            start, end = self.broker.bounds(place)
+            start = committed[place].offset if place in committed else start
+            found += self.broker.read(place, start, end)
+        return found
+
+    def _watched_handler(self, handler: Handler) -> Handler:
+        if handler.batch is not None:
+            call = self._watched_batch(handler.call, is_async=handler.is_async)
+        else:
+            call = self._watched_call(handler.call, is_async=handler.is_async)
+        if handler.recover is None:
+            return handler.replace(call=call)
+        recover = self._watched_recover(handler.recover, is_async=handler.recover_is_async)
+        return handler.replace(call=call, recover=recover)
+
+    def _watched_call(self, call: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
+        def note(record: Record, ctx: Any) -> Callable[[BaseException | None], None]:
+            return partial(self._note, record, ctx, recovery=False)
+
+        return _noted(call, lambda record, ctx: [note(record, ctx)], is_async=is_async)
+
+    def _watched_batch(self, call: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
+        def notes(records: Sequence[Record], ctx: Any) -> list[Callable[..., None]]:
+            return [
+                partial(self._note, record, ctx.of(record), recovery=False) for record in records
+            ]
+
+        return _noted(call, notes, is_async=is_async)
+
+    def _watched_recover(self, call: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
+        def notes(record: Record, _: BaseException, ctx: Any) -> list[Callable[..., None]]:
+            return [partial(self._note, record, ctx, recovery=True)]
+
+        return _noted(call, notes, is_async=is_async)
+
+    def _note(
+        self, record: Record, ctx: Any, error: BaseException | None, *, recovery: bool
+    ) -> None:
+        self.attempts.append(Attempt(self.now, record, ctx.attempt, ctx.tries, error, recovery))
+
+
+class _CreatingPublisher:
+    """Creates the topics that handlers send to: a test need not name them."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+
+    def publish(self, writes: Sequence[Write]) -> None:
+        for topic in {write.topic for write in writes}:
+            if not self._broker.partitions(topic):
+                self._broker.create(topic)
+        self._broker.publish(writes)
+
+
+def _noted(
+    call: Callable[..., Any],
+    notes: Callable[..., list[Callable[[BaseException | None], None]]],
+    *,
+    is_async: bool,
+) -> Callable[..., Any]:
+    """The function, telling the notes what came of each call."""
+
+    def tell(
+        told: list[Callable[[BaseException | None], None]], error: BaseException | None
+    ) -> None:
+        for note in told:
+            note(error)
+
+    @wraps(call)
+    def watched(*arguments: Any) -> None:
+        told = notes(*arguments)
+        try:
+            call(*arguments)
+        except BaseException as error:
+            tell(told, error)
+            raise
+        tell(told, None)
+
+    @wraps(call)
+    async def watched_async(*arguments: Any) -> None:
+        told = notes(*arguments)
+        try:
+            await call(*arguments)
+        except BaseException as error:
+            tell(told, error)
+            raise
+        tell(told, None)
+
+    return watched_async if is_async else watched
+
+
+def _kept(record: Record) -> Kept:
+    envelope = envelopes.parse(record.headers)
+    return Kept(record.topic, envelopes.at_origin(record, envelope), envelope)
+
+
+def _encoded(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
