@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         # A group of its own, so that Ctrl-C reaches it once, from here: the second one would
         # interrupt the fixtures that are cleaning up.
         process_group=0,
-        preexec_fn=_interrupt_when_parent_dies,  # noqa: PLW1509 -- no thread is running yet
+        preexec_fn=_take_interrupts,  # noqa: PLW1509 -- no thread is running yet
     )
     code, interrupted = _wait(pytest)
     leftovers = _descendants_after(1 if interrupted else _SECONDS_TO_VANISH)
@@ -89,7 +89,10 @@ def _name(process: psutil.Process) -> str:
         return f"({process.pid})"
 
 
-def _interrupt_when_parent_dies() -> None:
+def _take_interrupts() -> None:
+    # Shells start background jobs with interrupts ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # If even this process is killed, fixtures still get their chance to clean up.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 

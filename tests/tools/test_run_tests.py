@@ -35,9 +35,9 @@ def write_test(folder: Path, body: str) -> None:
     (folder / "test_it.py").write_text(START + body, "utf-8")
 
 
-def run(folder: Path) -> subprocess.Popen[str]:
+def run(folder: Path, *before: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(TOOL), "-q"],
+        [*before, sys.executable, str(TOOL), "-q"],
         cwd=folder,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
@@ -91,6 +91,18 @@ def test_an_interrupt_lets_fixtures_clean_up(tmp_path: Path, number: int) -> Non
     assert running.returncode == 2
     assert "KeyboardInterrupt" in output
     assert "left-over" not in output
+    assert not psutil.pid_exists(child)
+
+
+def test_a_background_job_of_a_shell_can_be_interrupted_too(tmp_path: Path) -> None:
+    write_test(tmp_path, "def test_it():\n    start()\n    time.sleep(600)\n")
+    running = run(tmp_path, "sh", "-c", 'trap "" INT; exec "$@"', "sh")
+    child = child_of(tmp_path)
+
+    running.send_signal(signal.SIGTERM)
+    output, _ = running.communicate(timeout=30)
+
+    assert "KeyboardInterrupt" in output
     assert not psutil.pid_exists(child)
 
 
