@@ -21,7 +21,7 @@ ShowPassword = Annotated[
 
 
 @app.command()
-def up(  # noqa: PLR0917  # typer calls it by keyword; these are the command's options
+def up(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     brokers: Annotated[int | None, typer.Option(help="How many brokers; 1 unless said.")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the first broker.")] = None,
     postgres_port: Annotated[int | None, typer.Option(help="Port of PostgreSQL.")] = None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redrive.errors import LocalError
-from redrive.local import ports, processes
+from redrive.local import archive, ports, processes
 from redrive.local.jars import fetch
 from redrive.local.java import find_java
 from redrive.local.member import Member
@@ -114,8 +114,9 @@ class Broker(Member):
             # 0.7 s sooner ready, but slower for whoever measures on it.
             options.append("-XX:TieredStopAtLevel=1")
         options += [f"-Dlog4j2.configurationFile={LOGGING}", self.marker]
-        jars = ":".join(str(jar) for jar in fetch("kafka", self._jars_home))
-        return [str(find_java()), *options, "-cp", jars, *arguments]
+        jars = fetch("kafka", self._jars_home)
+        class_path = ":".join(str(jar) for jar in jars)
+        return [str(find_java()), *options, *archive.options(jars), "-cp", class_path, *arguments]
 
     def _settings(self) -> str:
         settings = SETTINGS | self._place() | replication(len(self._cluster))

@@ -20,6 +20,17 @@ def jars_folder(path: str | Path | None = None) -> Path:
     return Path(override).expanduser().absolute() if override else home(path) / "jars"
 
 
+def write_durably(file: Path, content: str, mode: int = 0o644) -> None:
+    """All or nothing, also when the machine loses power."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
+
+
 def usable(folder: Path) -> Path:
     """Create `folder`; one clear sentence when it cannot be written to."""
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from redrive.errors import LocalError
-from redrive.local import folders, ivy
+from redrive.local import archive, folders, ivy
 from redrive.local.waiting import only_one
 
 Configuration = Literal["kafka", "spark-kafka"]
@@ -105,6 +106,8 @@ def fetch(
             run = retrieve or ivy.retriever(coordinates, folder / ".ivy")
             _retrieve(configuration, stage, run, attempts, pause)
             jars.seal(stage)
+            if configuration == "kafka" and retrieve is None:
+                archive.make(jars.files())
     return jars.files()
 
 
@@ -142,3 +145,10 @@ def _size(file: Path) -> int | None:
 def _sha256(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    try:
+        fetch()
+    except LocalError as failure:
+        sys.exit(f"redrive: {failure}")

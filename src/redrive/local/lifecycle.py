@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from redrive.errors import LocalError
@@ -141,7 +142,7 @@ def _delete(local: Path, plan: Plan | None) -> None:
         gone.append(plan.postgres_data.parent)
     for folder in gone:
         # A tool that was still preparing may write once more while its folder is being emptied.
-        wait_until(lambda folder=folder: _removed(folder), timeout=10)  # type: ignore[misc]
+        wait_until(partial(_removed, folder), timeout=10)
 
 
 def _removed(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from redrive.errors import LocalError
-from redrive.local import ports
+from redrive.local import folders, ports
 from redrive.local.broker import Broker, BrokerPlan, new_cluster_id
 from redrive.local.member import Member
 from redrive.local.postgres import Postgres, data_folder
@@ -41,15 +41,16 @@ class Plan:
     def load(cls, local: Path) -> Plan | None:
         try:
             content = json.loads((local / FILE).read_text())
+            content["brokers"] = tuple(BrokerPlan(**broker) for broker in content["brokers"])
+            content |= {name: Path(content[name]) for name in PATHS}
+            return cls(local=local, **content)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalError(
-                f"{local / FILE} cannot be read ({error}); `redrive local up --fresh` starts anew."
+                f"{local / FILE} cannot be read ({error!r}); "
+                "`redrive local up --fresh` throws the stack away and starts anew."
             ) from error
-        content["brokers"] = tuple(BrokerPlan(**broker) for broker in content["brokers"])
-        content |= {name: Path(content[name]) for name in PATHS}
-        return cls(local=local, **content)
 
     @classmethod
     def new(cls, local: Path, wish: Wish, jars_home: Path, *, short_lived: bool) -> Plan:
@@ -59,12 +60,9 @@ class Plan:
         return cls(local, new_cluster_id(), blank, 0, data, jars_home, short_lived)
 
     def save(self) -> None:
-        """All or nothing: a half-written plan would lose the stack's data."""
         content = asdict(self) | {name: str(getattr(self, name)) for name in PATHS}
         del content["local"]
-        draft = self.local / f"{FILE}.new"
-        draft.write_text(json.dumps(content, indent=1))
-        draft.replace(self.local / FILE)
+        folders.write_durably(self.local / FILE, json.dumps(content, indent=1))
 
     @property
     def bootstrap(self) -> str:

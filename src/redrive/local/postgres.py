@@ -103,7 +103,7 @@ class Postgres(Member):
         shutil.rmtree(self.data, ignore_errors=True)
         stage.mkdir(parents=True, mode=0o700)
         initial = self.data.with_name("initial-password")
-        _write_secret(initial, self._new_password())
+        folders.write_durably(initial, self._new_password(), mode=0o600)
         if account:
             account.owns(stage)
             account.owns(initial)
@@ -113,7 +113,8 @@ class Postgres(Member):
 
     def _new_password(self) -> str:
         password = secrets.token_urlsafe(18)
-        _write_secret(self._passfile, f"{HOST}:*:*:{USER}:{password}\n")
+        line = f"{HOST}:*:*:{USER}:{password}\n"  # in the form that libpq reads
+        folders.write_durably(self._passfile, line, mode=0o600)
         return password
 
     def _initdb(self, stage: Path, initial: Path, account: Account | None) -> None:
@@ -179,9 +180,3 @@ def _environment() -> dict[str, str]:
     """Without PG* of the caller's own databases, and with messages in English."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C"}
-
-
-def _write_secret(file: Path, content: str) -> None:
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(content)

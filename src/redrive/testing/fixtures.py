@@ -64,7 +64,8 @@ def redrive_database(redrive_stack: Stack) -> Iterator[str]:
 
 
 def _create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     from redrive.local.waiting import wait_until
 
