@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 _PYTEST = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider"]
 _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -154,6 +154,8 @@ class Repository:
 def load(file: Path) -> list[Mutant]:
     """The mutants of a TOML file."""
     entries: list[dict[str, Any]] = tomllib.loads(file.read_text("utf-8")).get("mutant", [])
+    if not entries:
+        raise MutantsError(f"{file} names no mutant, so there is nothing to catch")
     mutants = []
     for entry in entries:
         try:
@@ -221,7 +223,7 @@ def check_green(repository: Repository, mutants: Sequence[Mutant]) -> None:
 
 def table(results: Sequence[Result]) -> Table:
     """What the run found, for people."""
-    view = Table("mutant", "promise", "caught by", "seconds")
+    view = Table("mutant", "promise", Column("caught by", overflow="fold"), "seconds")
     for result in results:
         good = result.verdict is Verdict.CAUGHT
         evidence = result.evidence if good else f"{result.verdict.upper()}: {result.evidence}"

@@ -157,6 +157,15 @@ def test_an_unknown_name_is_refused(repository: Path) -> None:
     assert (code, output) == (1, "mutants: no such mutant: nobody\n")
 
 
+def test_a_run_without_mutants_proves_nothing(repository: Path) -> None:
+    (repository / "mutants.toml").write_text("", "utf-8")
+
+    code, output = run(repository)
+
+    assert code == 1
+    assert "names no mutant" in output
+
+
 def test_the_working_tree_is_not_touched(repository: Path) -> None:
     run(repository, "--only", "minus")
 
