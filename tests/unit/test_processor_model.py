@@ -1,0 +1,217 @@
+"""PartitionProcessor and tracker against a naive model: any results, in any order, at any time.
+
+What must hold whatever happens: order where it was asked for, every record ends exactly once, and
+nothing is committed before it has ended.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
+from redrive.app import Ordering
+from redrive.ports import Position
+from redrive.processing.acks import AckTracker
+from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.scope import Scope
+from redrive.processing.work import Lot, Work
+from redrive.record import Record, TopicPartition
+
+KEYS = [b"a", b"b", b"c", None]
+FIRST = {
+    "nothing": None,
+    "in place": InPlace(3, Backoff("5s", jitter=0)),
+    "given back": GiveBack(3, Backoff("5s", jitter=0)),
+}
+
+
+class ProcessorMachine(RuleBasedStateMachine):
+    """One partition of a source topic, and an engine that does everything at odd moments."""
+
+    @initialize(
+        ordering=st.sampled_from(["partition", "key", "unordered"]),
+        first=st.sampled_from(sorted(FIRST)),
+        recovers=st.booleans(),
+    )
+    def begin(self, ordering: Ordering, first: str, recovers: bool) -> None:
+        self.app = App("model", ordering=ordering, concurrency=2)
+        self.app.handler("t", retry=RetryPolicy("10s", first=FIRST[first]))(
+            lambda record, ctx: None
+        )
+        if recovers:
+            self.app.recover(lambda record, error, ctx: None)
+        self.now = 1000
+        self.log: list[Record] = []
+        self.committed: Position | None = None
+        self.ended: dict[int, str] = {}  # durable outcomes
+        self.tracker = AckTracker()
+        self.take_up()
+
+    def take_up(self) -> None:
+        self.tracker.assign(self.committed)
+        self.processor = PartitionProcessor(
+            Scope(self.app, {}), TopicPartition("t", 0), self.tracker
+        )
+        self.read_position = 0 if self.committed is None else self.committed.offset
+        self.out: list[Lot] = []
+        self.unsettled: list[Outcome] = []
+        self.finished: set[int] = set()  # outcome known, in this assignment
+        self.calls: dict[int, int] = defaultdict(int)
+
+    # What can happen
+
+    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=6), gap=st.integers(0, 2))
+    def produce(self, keys: list[bytes | None], gap: int) -> None:
+        offset = self.log[-1].offset + 1 + gap if self.log else gap
+        self.log += [Record("t", 0, offset + n, key, b"v") for n, key in enumerate(keys)]
+
+    @rule(count=st.integers(1, 10))
+    def read(self, count: int) -> None:
+        seek = self.processor.take_seek()
+        if seek is not None:
+            self.read_position = seek
+        ahead = [record for record in self.log if record.offset >= self.read_position][:count]
+        if ahead:
+            self.read_position = ahead[-1].offset + 1
+            self.note(self.processor.offer(ahead, self.now))
+
+    @rule(seconds=st.sampled_from([0, 1, 5, 60]))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds * 1000
+        self.note(self.processor.due(self.now))
+
+    @rule()
+    def take(self) -> None:
+        lot = self.processor.next()
+        if lot is None:
+            return
+        self.check_order(lot)
+        self.out.append(lot)
+
+    @rule(data=st.data(), fails=st.booleans(), told_before=st.booleans())
+    def complete(self, data: st.DataObject, fails: bool, told_before: bool) -> None:
+        if not self.out:
+            return
+        lot = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        left = len(lot.works) - lot.reported
+        good = data.draw(st.integers(0, left - fails)) if left else 0
+        results: list[None | Exception] = [None] * good
+        if fails and left:
+            results.append(data.draw(st.sampled_from([Retry("not yet"), ValueError("no")])))
+        if told_before and good:
+            report = self.processor.complete(lot, [None], self.now, finished=False)
+            self.note(report)
+            results = results[1:]
+        self.note(self.processor.complete(lot, results, self.now))
+
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        if self.unsettled:
+            outcome = self.unsettled.pop(data.draw(st.integers(0, len(self.unsettled) - 1)))
+            self.processor.settle([outcome.offset])
+            self.ended[outcome.offset] = outcome.kind
+
+    @rule()
+    def commit(self) -> None:
+        position = self.tracker.position()
+        if position is not None:
+            self.committed = position
+
+    @rule()
+    def crash(self) -> None:
+        late = self.processor
+        self.tracker.revoke()
+        late.close()
+        for lot in self.out:
+            assert lot.cancelled
+            assert not late.complete(lot, [None] * (len(lot.works) - lot.reported), self.now)
+        for outcome in self.unsettled:
+            late.settle([outcome.offset])
+        self.take_up()
+
+    @rule()
+    def drain(self) -> None:
+        """Let everything succeed: then every record must have ended, whatever happened before."""
+        for _ in range(200):
+            self.time_passes(60)
+            self.read(100)
+            self.take()
+            for lot in self.out:
+                rest = [None] * (len(lot.works) - lot.reported)
+                self.note(self.processor.complete(lot, rest, self.now))
+            self.out.clear()
+            for outcome in self.unsettled:
+                self.processor.settle([outcome.offset])
+                self.ended[outcome.offset] = outcome.kind
+            self.unsettled.clear()
+            if self.is_drained():
+                break
+        assert self.is_drained()
+        position = self.tracker.position()
+        if self.log and position is not None:
+            assert position.offset >= self.log[-1].offset + 1 or not self.calls
+
+    def is_drained(self) -> bool:
+        return all(record.offset in self.ended for record in self.log)
+
+    # What must hold
+
+    def note(self, report: Report) -> None:
+        for offset in report.done:
+            self.once(offset)
+            self.processor.settle([offset])
+            self.ended[offset] = "done"
+        for outcome in report.outcomes:
+            self.once(outcome.offset)
+            self.unsettled.append(outcome)
+
+    def once(self, offset: int) -> None:
+        assert offset not in self.finished, "a record ended twice in one assignment"
+        self.finished.add(offset)
+
+    def check_order(self, lot: Lot) -> None:
+        running = [work for other in self.out for work in other.works[other.reported :]]
+        for work in lot.works:
+            self.calls[work.offset] += 1
+            if self.lane_of(work) is not None:
+                assert not any(self.lane_of(work) == self.lane_of(other) for other in running)
+                self.check_predecessors(work, lot)
+        offsets = [work.offset for work in lot.works]
+        assert offsets == sorted(offsets)
+
+    def check_predecessors(self, work: Work, lot: Lot) -> None:
+        together = {each.offset for each in lot.works}
+        begun = 0 if self.committed is None else self.committed.offset
+        for record in self.log:
+            if begun <= record.offset < work.offset and self.lane(record) == self.lane_of(work):
+                assert (
+                    record.offset in self.finished
+                    or record.offset in together
+                    or record.offset in self.ended
+                ), f"{work.offset} ran before {record.offset} had ended"
+
+    def lane_of(self, work: Work) -> object:
+        return self.lane(work.record)
+
+    def lane(self, record: Record) -> object:
+        if self.app.ordering == "partition":
+            return "the partition"
+        return record.key if self.app.ordering == "key" else None
+
+    @invariant()
+    def nothing_is_committed_before_it_has_ended(self) -> None:
+        position = self.tracker.position() if hasattr(self, "tracker") else None
+        if position is not None:
+            ahead = [r.offset for r in self.log if r.offset < position.offset]
+            assert all(offset in self.ended for offset in ahead)
+
+
+ProcessorMachine.TestCase.settings = settings(
+    max_examples=200, stateful_step_count=40, deadline=None
+)
+TestProcessorAgainstANaiveModel = ProcessorMachine.TestCase
