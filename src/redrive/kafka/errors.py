@@ -14,6 +14,9 @@ from typing import Final
 from redrive.errors import PublishError, RedriveError
 from redrive.record import TopicPartition
 
+METADATA_BYTES: Final = 4095
+"""How much commit metadata librdkafka and a broker with its defaults take."""
+
 
 class BrokerError(RedriveError):
     """The broker could not be asked, or said no."""
@@ -46,6 +49,14 @@ def ends_before(partition: TopicPartition, found: int, wanted: int) -> BrokerErr
     return BrokerError(
         f"{partition} ends at offset {found}, before {wanted}, to where it was asked for: ask for"
         " its bounds again; if they stay so, a broker came back with a shorter log"
+    )
+
+
+def metadata_too_long(group: str, partition: TopicPartition) -> BrokerError:
+    """A commit whose metadata no broker would take."""
+    return BrokerError(
+        f"group {group}: the metadata for {partition} is longer than {METADATA_BYTES} bytes: keep"
+        " fewer offsets in it"
     )
 
 

@@ -16,10 +16,12 @@ from typing import Final
 
 from redrive.errors import PublishError
 from redrive.kafka.errors import (
+    METADATA_BYTES,
     BrokerError,
     MissingTopicError,
     OffsetsGoneError,
     ends_before,
+    metadata_too_long,
     publish_error,
 )
 from redrive.ports import Clock, Position, TopicState
@@ -35,7 +37,6 @@ BROKER_DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Kafka's own defaults for the topic settings that redrive looks at."""
 
-_METADATA_BYTES: Final = 4095
 _RECORD_OVERHEAD: Final = 70  # a batch of one record: its header and the record's lengths
 
 
@@ -273,11 +274,8 @@ class MemoryProgress:
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         """Remember the positions."""
         for place, position in positions.items():
-            if len(position.metadata.encode()) > _METADATA_BYTES:
-                raise BrokerError(
-                    f"group {self._group}: the metadata for {place} is longer than"
-                    f" {_METADATA_BYTES} bytes: keep fewer offsets in it"
-                )
+            if len(position.metadata.encode()) > METADATA_BYTES:
+                raise metadata_too_long(self._group, place)
         with self._lock:
             self._positions.update(positions)
 

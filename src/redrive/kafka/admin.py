@@ -1,0 +1,127 @@
+"""One admin client, asked until the answer is more than a passing trouble."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from redrive.config import Settings
+from redrive.kafka.config import admin_config, make_handle
+from redrive.kafka.errors import BrokerError, MissingTopicError
+from redrive.kafka.rdkafka import TopicDescription
+
+_Answer = TypeVar("_Answer")
+
+PATIENCE: Final = 30.0
+"""Seconds that a trouble may last before it is an error."""
+
+_PAUSE: Final = 0.05
+_REQUEST_SECONDS: Final = 10.0
+_PASSING: Final = frozenset(
+    {
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_ALL_BROKERS_DOWN",
+        "_WAIT_COORD",
+        "BROKER_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "REBALANCE_IN_PROGRESS",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "UNKNOWN_LEADER_EPOCH",
+        # Offsets that wait for a transaction to end.
+        "UNSTABLE_OFFSET_COMMIT",
+    }
+)
+
+
+class Admin:
+    """An admin client, made when it is first needed."""
+
+    def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
+        self._settings = settings
+        self._patience = patience
+        self._client: AdminClient | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def client(self) -> AdminClient:
+        """The client itself. It has no close: it ends when nobody holds it."""
+        with self._lock:
+            if self._client is None:
+                self._client = make_handle(AdminClient, admin_config(self._settings))
+            return self._client
+
+    def ask(self, what: str, request: Callable[[AdminClient], _Answer]) -> _Answer:
+        """What the request gives; BrokerError says what could not be done, and why."""
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                return request(self.client)
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.name() not in _PASSING or time.monotonic() >= end:
+                    raise _cannot(what, error) from None
+            pause(_PAUSE)
+
+    def wait_until(self, what: str, fulfilled: Callable[[], bool]) -> None:
+        """Brokers learn of a change a moment after it was made: come back when all know."""
+        end = time.monotonic() + self._patience
+        while not fulfilled():
+            if time.monotonic() >= end:
+                raise BrokerError(f"{what} did not happen within {self._patience:.0f} s")
+            pause(_PAUSE)
+
+    def topic(self, name: str) -> TopicDescription:
+        """One topic, or MissingTopicError. Asking never creates it."""
+
+        def describe(client: AdminClient) -> TopicDescription:
+            asked = client.describe_topics(
+                TopicCollection([name]), request_timeout=_REQUEST_SECONDS
+            )
+            try:
+                found: TopicDescription = asked[name].result()
+            except KafkaException as raised:
+                if raised.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise MissingTopicError(name) from None
+                raise
+            return found
+
+        return self.ask(f'describe topic "{name}"', describe)
+
+
+def pause(seconds: float) -> None:
+    """Between two questions to a broker that has trouble."""
+    time.sleep(seconds)
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether asking again may help."""
+    return error.name() in _PASSING
+
+
+def _cannot(what: str, error: KafkaError) -> BrokerError:
+    name = error.name()
+    if name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
+        advice = "no broker answers: check the address and that Kafka runs (`redrive doctor`)"
+    elif name.endswith("AUTHORIZATION_FAILED"):
+        advice = "this user may not do that: see `redrive doctor` for what is missing"
+    elif name.endswith(("AUTHENTICATION_FAILED", "_AUTHENTICATION")):
+        advice = "the broker does not know this user: check user, password and mechanism"
+    else:
+        advice = "see the broker's log"
+    return BrokerError(f"cannot {what} ({name}: {error.str()}): {advice}")

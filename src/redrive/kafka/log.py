@@ -1,0 +1,235 @@
+"""KafkaLog: reads exact ranges of one topic-partition, committed records only.
+
+librdkafka shows neither transaction markers nor aborted records, and does not move its position
+over them. So a range ends with a message at or past its end, or with the partition-end event at or
+past its end: never by counting, and never by asking for the position.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import confluent_kafka
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient
+
+from redrive.config import Settings
+from redrive.kafka.admin import PATIENCE, Admin, is_passing
+from redrive.kafka.config import consumer_config, make_handle
+from redrive.kafka.errors import BrokerError, MissingTopicError, OffsetsGoneError, ends_before
+from redrive.kafka.rdkafka import OffsetSpec
+from redrive.record import Record, TopicPartition
+
+_LOT: Final = 1000
+_SILENCE: Final = 1.0
+"""Seconds without a word, after which it is asked whether the topic is there at all."""
+
+
+class KafkaLog:
+    """The log of a cluster, read in the name of a group that it never joins.
+
+    Consumers are made when they are first needed, one per range that is read at the same time, and
+    kept: a new one costs more than a range.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        *,
+        admin: Admin | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._config = consumer_config(settings, group)
+        self._admin = admin or Admin(settings, patience=patience)
+        self._patience = patience
+        self._idle: list[Consumer] = []
+        self._lock = threading.Lock()
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if it does not exist."""
+        try:
+            return len(self._admin.topic(topic).partitions)
+        except MissingTopicError:
+            return 0
+
+    def topic_id(self, topic: str) -> str:
+        """The topic's id, written as Kafka's own tools write it."""
+        # librdkafka writes plain base64, Kafka the variant for addresses.
+        return str(self._admin.topic(topic).topic_id).replace("+", "-").replace("/", "_")
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first readable offset, and the last stable one: open transactions are not passed."""
+        return self.all_bounds([partition])[partition]
+
+    def all_bounds(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """The bounds of many partitions, for the price of one."""
+        if not partitions:
+            return {}
+        try:
+            return self._admin.ask(
+                f"ask for the bounds of {', '.join(map(str, partitions))}",
+                lambda client: _list_bounds(client, partitions),
+            )
+        except _NoLeaderError:
+            self._check_there(partitions)
+            raise BrokerError(
+                f"no leader for some of {', '.join(map(str, partitions))}: check the brokers"
+            ) from None
+
+    def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
+        """The records with start <= offset < end; all of them, or an error."""
+        return [record for lot in self.lots(partition, start, end) for record in lot]
+
+    def lots(
+        self, partition: TopicPartition, start: int, end: int, *, size: int = _LOT
+    ) -> Iterator[list[Record]]:
+        """The same as they arrive, so that a large range need not be held at once."""
+        if start >= end:
+            return
+        consumer = self._take_consumer()
+        consumer.assign([_kafkas(partition, start)])
+        try:
+            yield from self._lots(consumer, partition, start, end, size)
+        finally:
+            # An assigned consumer goes on fetching, for nobody.
+            consumer.unassign()
+            with self._lock:
+                self._idle.append(consumer)
+
+    def close(self) -> None:
+        """Let go of the consumers."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for consumer in idle:
+            consumer.close()
+
+    def _lots(
+        self, consumer: Consumer, partition: TopicPartition, start: int, end: int, size: int
+    ) -> Iterator[list[Record]]:
+        heard = time.monotonic()
+        reached = start
+        while True:
+            messages = _next(consumer, size)
+            lot, reached, progressed = _sort_out(messages, partition, end, reached)
+            if lot:
+                yield lot
+            if reached >= end:
+                return
+            # After the lot was handled: a slow reader is not a silent broker.
+            heard = time.monotonic() if progressed else heard
+            self._check_silence(partition, heard, reached, end)
+
+    def _check_silence(
+        self, partition: TopicPartition, heard: float, reached: int, end: int
+    ) -> None:
+        silence = time.monotonic() - heard
+        if silence >= _SILENCE:
+            self._check_there([partition])
+        if silence >= self._patience:
+            if self.bounds(partition)[1] < end:
+                raise ends_before(partition, reached, end)
+            raise BrokerError(
+                f"{partition}: nothing to read at offset {reached} for {silence:.0f} s, though the"
+                f" log goes to {end} at least: check the broker that leads it"
+            )
+
+    def _check_there(self, partitions: Collection[TopicPartition]) -> None:
+        for topic, number in partitions:
+            count = len(self._admin.topic(topic).partitions)
+            if not 0 <= number < count:
+                raise BrokerError(
+                    f"{topic}[{number}] does not exist: the topic has {count} partitions"
+                )
+
+    def _take_consumer(self) -> Consumer:
+        with self._lock:
+            return self._idle.pop() if self._idle else make_handle(Consumer, self._config)
+
+
+class _NoLeaderError(Exception):
+    """librdkafka's one answer for a missing topic, a missing partition and a missing leader."""
+
+
+def _list_bounds(
+    client: AdminClient, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    asked = [
+        client.list_offsets(
+            {_kafkas(partition): spec for partition in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+        )
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    ]
+    try:
+        first, last = (
+            {(key.topic, key.partition): future.result().offset for key, future in answers.items()}
+            for answers in asked
+        )
+    except KafkaException as raised:
+        if raised.args[0].name() == "_NOENT":
+            raise _NoLeaderError from None
+        raise
+    return {partition: (first[partition], last[partition]) for partition in partitions}
+
+
+def _next(consumer: Consumer, size: int) -> list[Message]:
+    """Wait for one, and take with it what is there: `consume` would wait for a full lot."""
+    message = consumer.poll(_SILENCE)
+    if message is None:
+        return []
+    return [message, *consumer.consume(size - 1, 0)] if size > 1 else [message]
+
+
+def _sort_out(
+    messages: list[Message], partition: TopicPartition, end: int, reached: int
+) -> tuple[list[Record], int, bool]:
+    """The records before the end, how far the log was seen, and whether anything was news."""
+    lot: list[Record] = []
+    before = reached
+    for message in messages:
+        error, offset = message.error(), message.offset() or 0
+        if error is None:
+            reached = max(reached, offset + 1) if offset < end else end
+            if offset < end:
+                lot.append(_record(message, partition, offset))
+        elif error.name() == "_PARTITION_EOF":
+            # Right after a change of leader the log may seem shorter than it is: not yet the end.
+            reached = max(reached, offset)
+        else:
+            _raise_unless_passing(error, partition, reached)
+    return lot, reached, reached > before
+
+
+def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached: int) -> None:
+    if error.name() == "_AUTO_OFFSET_RESET":
+        raise OffsetsGoneError(partition, reached)
+    if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}:
+        raise MissingTopicError(partition.topic)
+    if error.fatal() or not (is_passing(error) or error.retriable()):
+        raise BrokerError(
+            f"cannot read {partition} at offset {reached} ({error.name()}: {error.str()}): see"
+            " `redrive doctor`"
+        )
+
+
+def _record(message: Message, partition: TopicPartition, offset: int) -> Record:
+    kind, timestamp = message.timestamp()
+    return Record(
+        partition.topic,
+        partition.partition,
+        offset,
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),  # type: ignore[arg-type]  # read headers hold bytes
+        None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp,
+    )
+
+
+def _kafkas(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)

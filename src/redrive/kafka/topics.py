@@ -1,0 +1,130 @@
+"""KafkaTopics: describes and changes topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from redrive.config import Settings
+from redrive.kafka.admin import Admin
+from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.rdkafka import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+from redrive.ports import TopicState
+
+_AS_THE_BROKER_DOES: Final = -1
+
+
+class KafkaTopics:
+    """The topics of a cluster. Changes have reached the broker that is asked when they return."""
+
+    def __init__(self, settings: Settings, *, admin: Admin | None = None) -> None:
+        self._admin = admin or Admin(settings)
+
+    def describe(self, names: Collection[str]) -> dict[str, TopicState]:
+        """The topics that exist; missing ones are left out."""
+        found = {name: topic for name in names if (topic := self._find(name)) is not None}
+        configs = self._configs(found)
+        return {
+            name: TopicState(
+                partitions=len(topic.partitions),
+                replication=min((len(one.replicas) for one in topic.partitions), default=0),
+                config=configs[name],
+            )
+            for name, topic in found.items()
+            if name in configs
+        }
+
+    def create(
+        self, name: str, partitions: int, config: Mapping[str, str], replication: int | None = None
+    ) -> None:
+        """Create one, and wait until it can be used."""
+        copies = replication or _AS_THE_BROKER_DOES
+        topic = NewTopic(name, partitions, copies, config=dict(config))
+        self._admin.ask(
+            f'create topic "{name}"', lambda client: client.create_topics([topic])[name].result()
+        )
+        self._admin.wait_until(
+            f'topic "{name}" becoming usable', lambda: self._usable(name, partitions)
+        )
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Raise the number of partitions."""
+        more = NewPartitions(name, partitions)
+        self._admin.ask(
+            f'give topic "{name}" {partitions} partitions',
+            lambda client: client.create_partitions([more])[name].result(),
+        )
+        self._admin.wait_until(f'topic "{name}" growing', lambda: self._usable(name, partitions))
+
+    def configure(self, name: str, config: Mapping[str, str]) -> None:
+        """Set these settings, and leave the others as they are."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        self._admin.ask(f'configure topic "{name}"', lambda client: _alter(client, name, entries))
+        self._admin.wait_until(
+            f'topic "{name}" taking its settings',
+            lambda: config.items() <= self._configs([name]).get(name, {}).items(),
+        )
+
+    def delete(self, name: str) -> None:
+        """Delete one, and wait until it is gone."""
+        self._admin.ask(
+            f'delete topic "{name}"', lambda client: client.delete_topics([name])[name].result()
+        )
+        self._admin.wait_until(f'topic "{name}" going away', lambda: self._find(name) is None)
+
+    def _find(self, name: str) -> TopicDescription | None:
+        try:
+            return self._admin.topic(name)
+        except MissingTopicError:
+            return None
+
+    def _usable(self, name: str, partitions: int) -> bool:
+        topic = self._find(name)
+        return (
+            topic is not None
+            and len(topic.partitions) >= partitions
+            and all(one.leader is not None for one in topic.partitions)
+        )
+
+    def _configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        return self._admin.ask(
+            f"read the settings of {', '.join(names)}", lambda client: _settings_of(client, names)
+        )
+
+
+def _settings_of(client: AdminClient, names: Collection[str]) -> dict[str, dict[str, str]]:
+    asked = client.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+    settings: dict[str, dict[str, str]] = {}
+    for resource, future in asked.items():
+        try:
+            entries = future.result()
+        except KafkaException as raised:
+            # Deleted since it was described.
+            if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        else:
+            settings[resource.name] = {
+                key: entry.value for key, entry in entries.items() if entry.value is not None
+            }
+    return settings
+
+
+def _alter(client: AdminClient, name: str, entries: list[ConfigEntry]) -> None:
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    client.incremental_alter_configs([resource])[resource].result()
