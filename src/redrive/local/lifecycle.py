@@ -96,13 +96,18 @@ def _start(plan: Plan, wish: Wish) -> Up:
         try:
             _start_all(plan.members())
         except LocalError:
-            if attempt == PORT_ATTEMPTS or all(
-                ports.problem(port) is None for port in plan.ports()
-            ):
+            if attempt == PORT_ATTEMPTS or not _port_was_lost(plan):
                 raise
         else:
             return Up(plan, missing)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _port_was_lost(plan: Plan) -> bool:
+    """Nothing of the stack runs, and still somebody listens."""
+    return not any(member.running for member in plan.members()) and any(
+        ports.problem(port) for port in plan.ports()
+    )
 
 
 def _start_all(members: Sequence[Member]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,14 +54,23 @@ def redrive_topic(redrive_stack: Stack, redrive_prefix: str) -> TopicFactory:
 @pytest.fixture
 def redrive_database(redrive_stack: Stack) -> Iterator[str]:
     """The DSN of an empty database, dropped after the test."""
+    with _own_database(redrive_stack) as dsn:
+        yield dsn
+
+
+@contextmanager
+def _own_database(running: Stack) -> Iterator[str]:
     import psycopg
 
     name = f"test_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(redrive_stack.postgres.dsn(), autocommit=True) as admin:
+    with psycopg.connect(running.database, autocommit=True) as admin:
         admin.execute(f'create database "{name}"')
-        yield redrive_stack.postgres.dsn(name)
-        # By force: a connection that a failed test left open must not keep it.
-        admin.execute(f'drop database "{name}" with (force)')
+    try:
+        yield running.postgres.dsn(name)
+    finally:
+        with psycopg.connect(running.database, autocommit=True) as admin:
+            # By force: a connection that a failed test left open must not keep it.
+            admin.execute(f'drop database "{name}" with (force)')
 
 
 def _create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
