@@ -112,12 +112,16 @@ def test_all_mistakes_at_once_each_with_its_place(tmp_path):
         toml=toml,
     )
     file = tmp_path / "redrive.toml"
-    assert found == [  # noqa: ISC004 -- sentences that are longer than a line
+    assert found == [
         "argument spark: must be a table of settings, not int",
-        "environment variable REDRIVE_BOOTSTRP: is not a setting: did you mean"
-        ' "REDRIVE_BOOTSTRAP"?',
-        "argument security.protocol: is 'TLS'; it can be"
-        " 'PLAINTEXT' or 'SSL' or 'SASL_PLAINTEXT' or 'SASL_SSL'",
+        (
+            "environment variable REDRIVE_BOOTSTRP: is not a setting: did you mean"
+            ' "REDRIVE_BOOTSTRAP"?'
+        ),
+        (
+            "argument security.protocol: is 'TLS'; it can be"
+            " 'PLAINTEXT' or 'SSL' or 'SASL_PLAINTEXT' or 'SASL_SSL'"
+        ),
         "environment variable REDRIVE_DATABASE: is empty",
         f"{file}: bootstrap: must be text, not int",
         f'{file}: databse: is not a setting: did you mean "database"?',

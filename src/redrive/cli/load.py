@@ -1,0 +1,99 @@
+"""Finding the app that `module:name` names."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from redrive.app import App
+from redrive.errors import ConfigurationError
+
+
+def load_app(target: str, folder: Path | None = None) -> App:
+    """Import the module, from the working directory too, and give the app in it."""
+    module_name, name = _split(target)
+    place = str(folder or Path.cwd())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    module = _import(module_name, place)
+    found = _attribute(module, name)
+    if not isinstance(found, App):
+        raise ConfigurationError(
+            f"{target} is {_article(type(found).__name__)}, not an App{_hint(module)}"
+        )
+    return found
+
+
+def _split(target: str) -> tuple[str, str]:
+    module_name, colon, name = target.partition(":")
+    if module_name == "__main__":
+        raise ConfigurationError(
+            f"{target}: an app in __main__ cannot be imported by worker processes: move it to a"
+            " module of its own, and name that"
+        )
+    if module_name.endswith(".py") or "/" in module_name:
+        dotted = ".".join(Path(module_name).with_suffix("").parts).strip(".")
+        raise ConfigurationError(
+            f"{target}: a module is named as in Python, not as a file: {dotted}:{name or 'app'}"
+        )
+    if not colon or not module_name or not name:
+        raise ConfigurationError(
+            f"{target or 'nothing'} does not name an app: write module:name, such as shop:app"
+        )
+    return module_name, name
+
+
+def _import(name: str, place: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Only if it is this module, or a package around it; one that it imports is another story.
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise ConfigurationError(
+                f"there is no module {error.name}, neither installed nor in {place}:"
+                " run redrive where the module is, or install it"
+            ) from None
+        raise _failed(name, error) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the user's module raises
+        raise _failed(name, error) from None
+
+
+def _failed(name: str, error: BaseException) -> ConfigurationError:
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list(
+        [frame for frame in shown.stack if not _is_machinery(frame)]
+    )
+    return ConfigurationError(f"{name} cannot be imported:\n{''.join(shown.format()).rstrip()}")
+
+
+def _is_machinery(frame: traceback.FrameSummary) -> bool:
+    """Frames of ours, and of what imports: the user's own are the ones that help."""
+    return frame.filename in (__file__, importlib.__file__) or frame.filename.startswith(
+        "<frozen importlib"
+    )
+
+
+def _attribute(module: ModuleType, path: str) -> object:
+    found: object = module
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise ConfigurationError(
+                f"module {module.__name__} has no {path}{_hint(module)}"
+            ) from None
+    return found
+
+
+def _hint(module: ModuleType) -> str:
+    apps = sorted(name for name, value in vars(module).items() if isinstance(value, App))
+    if not apps:
+        return ': it has no App; make one, such as app = App("shop")'
+    return f"; its apps: {', '.join(f'{module.__name__}:{name}' for name in apps)}"
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,338 @@
+"""Which topics an app needs, how they must be set, and what would make them so.
+
+Pure: from an app and the topics as they are to a plan. Who carries it out is `apply`, by the port.
+
+- Delay topics stamp records on arrival (LogAppendTime), keep them longer than their delay and an
+  outage, and never compact: two parked records of one key are two records.
+- Delay and dead topics take what the source topics take, and redrive's headers on top.
+- The dead topic keeps its records until somebody has looked at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from redrive.app import App
+from redrive.durations import text
+from redrive.errors import RedriveError
+from redrive.ports import Topics, TopicState
+
+Role = Literal["source", "delay", "dead"]
+Weight = Literal["wrong", "note"]
+"""What is wrong would lose records or stop a run; a note is worth knowing."""
+
+DAY: Final = 86_400_000
+OUTAGE: Final = 7 * DAY
+MOST_PARTITIONS: Final = 12
+"""Of a delay topic that redrive creates: records there wait, they need no more."""
+SOURCE_PARTITIONS: Final = 3
+HEADER_ROOM: Final = 16_384
+"""Bytes for redrive's headers: an error's type, message and trace are at most 10 KiB of it."""
+KEEP_DEAD: Final = 30 * DAY
+"""A dead topic that keeps its records for less would lose them over a holiday."""
+
+_BROKERS_MESSAGE_BYTES: Final = 1_048_588
+_MOST_MESSAGE_BYTES: Final = 2_147_483_647
+_FOR_EVER: Final = -1
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make the topic."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+    replication: int | None
+
+    def __str__(self) -> str:
+        return f"create {self.name} with {self.partitions} partitions"
+
+
+@dataclass(frozen=True)
+class Grow:
+    """Add partitions."""
+
+    name: str
+    partitions: int
+
+    def __str__(self) -> str:
+        return f"give {self.name} {self.partitions} partitions"
+
+
+@dataclass(frozen=True)
+class Configure:
+    """Change settings."""
+
+    name: str
+    config: Mapping[str, str]
+
+    def __str__(self) -> str:
+        changes = ", ".join(f"{key}={value}" for key, value in self.config.items())
+        return f"set {changes} on {self.name}"
+
+
+Fix: TypeAlias = Create | Grow | Configure
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something about a topic that is not as it should be."""
+
+    text: str
+    fix: Fix | None = None
+    """What `--apply` does about it; None: it has to be done by hand, and the text says how."""
+    weight: Weight = "wrong"
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """One topic: as it is, and what is wrong with it."""
+
+    name: str
+    role: Role
+    state: TopicState | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All topics of an app, sources first."""
+
+    app: str
+    topics: tuple[TopicPlan, ...]
+
+    @property
+    def problems(self) -> Iterator[Problem]:
+        """All problems of all topics."""
+        return (problem for topic in self.topics for problem in topic.problems)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing or wrong."""
+        return not any(problem.weight == "wrong" for problem in self.problems)
+
+    @property
+    def fixes(self) -> list[Fix]:
+        """What `--apply` does."""
+        return [problem.fix for problem in self.problems if problem.fix is not None]
+
+
+def topic_names(app: App) -> list[str]:
+    """All topics an app reads or writes by itself, sources first."""
+    return [*app.handlers, *app.delay_topics, app.dead_topic]
+
+
+def plan_topics(
+    app: App,
+    described: Mapping[str, TopicState],
+    *,
+    outage: int = OUTAGE,
+    create_sources: bool = False,
+) -> Plan:
+    """What exists, what is missing and what is set wrongly."""
+    sources = [described[name] for name in app.handlers if name in described]
+    standard = _Standard.of(sources)
+    roles: dict[str, tuple[Role, Callable[[str, TopicState | None], Iterator[Problem]]]] = {
+        **{name: ("source", _source(app, standard, outage, create=create_sources))
+           for name in app.handlers},
+        **{name: ("delay", _own(standard, standard.delay_rules(delay + outage, delay)))
+           for name, delay in app.delay_topics.items()},
+        app.dead_topic: ("dead", _own(standard, standard.dead_rules())),
+    }  # fmt: skip
+    return Plan(
+        app.name,
+        tuple(
+            TopicPlan(name, role, described.get(name), tuple(check(name, described.get(name))))
+            for name, (role, check) in roles.items()
+        ),
+    )
+
+
+def apply(plan: Plan, topics: Topics) -> Iterator[tuple[Fix, RedriveError | None]]:
+    """Carry out what can be, one by one, and tell how each went."""
+    for fix in plan.fixes:
+        try:
+            _carry_out(fix, topics)
+        except RedriveError as error:
+            yield fix, error
+        else:
+            yield fix, None
+
+
+def _carry_out(fix: Fix, topics: Topics) -> None:
+    match fix:
+        case Create(name, partitions, config, replication):
+            topics.create(name, partitions, config, replication)
+        case Grow(name, partitions):
+            topics.grow(name, partitions)
+        case Configure(name, config):
+            topics.configure(name, config)
+
+
+# What is asked of redrive's own topics
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One setting: how a new topic gets it, and when an existing one is wrong."""
+
+    key: str
+    value: str
+    fits: Callable[[str], bool]
+    why: str
+
+
+@dataclass(frozen=True)
+class _Standard:
+    """What the source topics are, and so what redrive's own must not fall short of."""
+
+    partitions: int
+    replication: int | None
+    in_sync: int
+    message_bytes: int
+
+    @classmethod
+    def of(cls, sources: list[TopicState]) -> _Standard:
+        def numbers(key: str) -> list[int]:
+            return [int(state.config[key]) for state in sources if key in state.config]
+
+        largest = max(numbers("max.message.bytes"), default=_BROKERS_MESSAGE_BYTES)
+        return cls(
+            partitions=max((state.partitions for state in sources), default=SOURCE_PARTITIONS),
+            replication=min((state.replication for state in sources), default=None),
+            in_sync=min(numbers("min.insync.replicas"), default=1),
+            message_bytes=min(largest + HEADER_ROOM, _MOST_MESSAGE_BYTES),
+        )
+
+    def delay_rules(self, keep: int, delay: int) -> list[_Rule]:
+        outage = text(keep - delay)
+        return [
+            _Rule(
+                "message.timestamp.type",
+                "LogAppendTime",
+                "LogAppendTime".__eq__,
+                "records are due by the time at which the broker got them",
+            ),
+            _Rule(
+                "retention.ms",
+                str(keep),
+                lambda now: int(now) == _FOR_EVER or int(now) >= keep,
+                f"a record waits {text(delay)}, and an outage of {outage} must not delete it",
+            ),
+            *self._common_rules("parked"),
+        ]
+
+    def dead_rules(self) -> list[_Rule]:
+        return [
+            _Rule(
+                "retention.ms",
+                str(_FOR_EVER),
+                lambda now: int(now) == _FOR_EVER or int(now) >= KEEP_DEAD,
+                "dead letters would be deleted before anybody has looked at them",
+            ),
+            *self._common_rules("dead"),
+        ]
+
+    def _common_rules(self, kind: str) -> list[_Rule]:
+        least = self.message_bytes
+        return [
+            _Rule(
+                "cleanup.policy",
+                "delete",
+                "delete".__eq__,
+                f"compaction deletes {kind} records that share a key",
+            ),
+            _Rule(
+                "retention.bytes",
+                str(_FOR_EVER),
+                lambda now: int(now) == _FOR_EVER,
+                f"{kind} records would be deleted when there are many",
+            ),
+            _Rule(
+                "max.message.bytes",
+                str(least),
+                lambda now: int(now) >= least,
+                "the largest record of a source topic would not fit with redrive's headers",
+            ),
+            _Rule(
+                "min.insync.replicas",
+                str(self.in_sync),
+                lambda now: int(now) >= self.in_sync,
+                f"{kind} records would be less safe than in their source topic",
+            ),
+        ]
+
+
+_Check: TypeAlias = Callable[[str, TopicState | None], Iterator[Problem]]
+
+
+def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
+    """The check of a delay topic or of the dead topic."""
+    rules = list(rules)
+    partitions = min(standard.partitions, MOST_PARTITIONS)
+
+    def check(name: str, state: TopicState | None) -> Iterator[Problem]:
+        if state is None:
+            config = {rule.key: rule.value for rule in rules}
+            yield Problem("missing", Create(name, partitions, config, standard.replication))
+            return
+        yield from _settings(name, state, rules)
+        if state.partitions < partitions:
+            yield Problem(
+                f"{state.partitions} partitions: it works, {partitions} let more run at once",
+                Grow(name, partitions),
+                "note",
+            )
+        if standard.replication is not None and state.replication < standard.replication:
+            yield Problem(
+                f"replication {state.replication}, its source topics have {standard.replication}:"
+                " raise it with kafka-reassign-partitions"
+            )
+
+    return check
+
+
+def _settings(name: str, state: TopicState, rules: Iterable[_Rule]) -> Iterator[Problem]:
+    for rule in rules:
+        now = state.config.get(rule.key)
+        # A setting that is not told (no permission to see it) cannot be judged.
+        if now is not None and not rule.fits(now):
+            yield Problem(
+                f"{rule.key} is {now}, should be {rule.value}: {rule.why}",
+                Configure(name, {rule.key: rule.value}),
+            )
+
+
+def _source(app: App, standard: _Standard, outage: int, *, create: bool) -> _Check:
+    def check(name: str, state: TopicState | None) -> Iterator[Problem]:
+        if state is None:
+            if create:
+                yield Problem(
+                    "missing", Create(name, standard.partitions, {}, standard.replication)
+                )
+            else:
+                yield Problem("missing: create it as it shall be, or say --create-sources")
+            return
+        yield from _source_notes(app, name, state, outage)
+
+    return check
+
+
+def _source_notes(app: App, name: str, state: TopicState, outage: int) -> Iterator[Problem]:
+    retention = int(state.config.get("retention.ms", _FOR_EVER))
+    compacts = "compact" in state.config.get("cleanup.policy", "")
+    if 0 <= retention < outage and state.config.get("cleanup.policy") != "compact":
+        yield Problem(
+            f"retention.ms is {text(retention)}: an outage of {text(outage)} would delete records"
+            " that were never handled",
+            weight="note",
+        )
+    if compacts and app.handlers[name].retry.redeliver == "origin":
+        yield Problem(
+            'it is compacted, and redeliver="origin" writes records back to it: a record without a'
+            ' key is refused, one with an old key replaces newer ones; use redeliver="handler"',
+            weight="note",
+        )
