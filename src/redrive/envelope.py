@@ -76,6 +76,7 @@ _NEEDED: Final = (
     *(_HEADER_OF[field.name] for field in fields(Envelope) if field.default is MISSING),
     _HEADER_OF["attempt"],
 )
+_NEVER_EMPTY: Final = tuple(header for header in _NEEDED if _FIELD_OF[header] not in _NUMBERS)
 
 
 def user_headers(headers: Headers) -> Headers:
@@ -99,18 +100,20 @@ def addressee(headers: Headers) -> tuple[str, str] | None:
 
 def parse(headers: Headers) -> Envelope:
     """The envelope in these headers; EnvelopeError names all that is missing or broken."""
-    texts, problems = _texts(headers)
+    # Of a repeated header the last counts, as Kafka's own clients read it.
+    found = {name: value or b"" for name, value in headers if name in _FIELD_OF}
+    problems = [f"{header} is missing" for header in _NEEDED if header not in found]
+    problems += [f"{header} is empty" for header in _NEVER_EMPTY if found.get(header) == b""]
     values: dict[str, str | int] = {}
-    for header, text in texts.items():
+    for header, value in found.items():
         field = _FIELD_OF[header]
-        if field in _NUMBERS:
-            try:
-                values[field] = _number(field, text)
-            except ValueError:
-                problems.append(f"{header} is {text[:40]!r}, not a number that it can be")
-        else:
-            values[field] = text
-    problems += [f"{header} is missing" for header in _NEEDED if header not in texts]
+        try:
+            text = value.decode()
+            values[field] = _number(field, text) if field in _NUMBERS else text
+        except UnicodeDecodeError:
+            problems.append(f"{header} is not text")
+        except ValueError:
+            problems.append(f"{header} is {text[:40]!r}, not a number that it can be")
     if problems:
         raise EnvelopeError(
             "; ".join(problems) + ": was the record written by something other than redrive?"
@@ -142,20 +145,6 @@ def at_origin(record: Record, envelope: Envelope) -> Record:
         headers=user_headers(record.headers),
         timestamp=envelope.origin_timestamp,
     )
-
-
-def _texts(headers: Headers) -> tuple[dict[str, str], list[str]]:
-    texts: dict[str, str] = {}
-    problems: list[str] = []
-    for name, value in headers:
-        if name not in _FIELD_OF:
-            continue
-        try:
-            texts[name] = (value or b"").decode()
-        except UnicodeDecodeError:
-            texts[name] = ""
-            problems.append(f"{name} is not text")
-    return texts, problems
 
 
 def _number(field: str, text: str) -> int:

@@ -1,16 +1,18 @@
 """Where a record's message id comes from: `id=header("id")`, `id=field("order.id")`, `id=key`.
 
-Any callable from Record to text, bytes or a number does as well. Where it gives None or nothing at
-all, the id is derived from the record's origin: the topic's Kafka id, partition and offset.
+Any callable from Record to text, bytes, a number or a UUID does as well. Where it gives None or
+nothing at all, the id is derived from the record's origin: the topic's Kafka id, partition and
+offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from redrive.record import Record
 
-MessageId = str | bytes | int | None
+MessageId = str | bytes | int | UUID | None
 IdOf = Callable[[Record], MessageId]
 
 
@@ -42,14 +44,30 @@ def key(record: Record) -> MessageId:
 
 
 def as_text(message_id: object) -> str | None:
-    """The id as text, the same for the same bytes whatever type carries it."""
-    if message_id is None or message_id in ("", b""):
+    """The id as text, the same for the same bytes whatever type carries it.
+
+    What is not readable text (binary keys, control characters) is written in hexadecimal, so that
+    headers and databases take it, and so that no two such ids become the same text.
+    """
+    if message_id is None:
         return None
     if isinstance(message_id, bytes):
-        return message_id.decode(errors="backslashreplace")
-    if isinstance(message_id, str | int) and not isinstance(message_id, bool):
-        return str(message_id)
+        return _readable(message_id)
+    if isinstance(message_id, str | int | UUID) and not isinstance(message_id, bool):
+        return _readable(str(message_id).encode(errors="surrogatepass"))
     raise TypeError(f"a message id is text, bytes or a whole number, not {message_id!r:.80}")
+
+
+def _readable(data: bytes) -> str | None:
+    if not data:
+        return None
+    # Not str.isprintable: it changes with Python's version, and an id must not.
+    if min(data) >= ord(" "):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            pass
+    return f"0x{data.hex()}"
 
 
 def from_origin(topic_id: str, partition: int, offset: int) -> str:
