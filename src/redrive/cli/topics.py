@@ -1,0 +1,156 @@
+"""`redrive topics`: what an app's topics are, what they should be, and making them so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from redrive.app import App
+from redrive.cli.load import load_app
+from redrive.config import SettingsArguments, load_settings
+from redrive.durations import milliseconds
+from redrive.errors import RedriveError
+from redrive.ports import Topics
+from redrive.topics import Fix, Plan, TopicPlan, apply, plan_topics, topic_names
+
+Applied = Sequence[tuple[Fix, RedriveError | None]]
+
+
+def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    do_apply: Annotated[
+        bool, typer.Option("--apply", help="Create and correct what safely can be.")
+    ] = False,
+    create_sources: Annotated[
+        bool, typer.Option("--create-sources", help="With --apply: missing source topics too.")
+    ] = False,
+    outage: Annotated[
+        str, typer.Option(help="The longest outage that parked records shall outlive.")
+    ] = "7d",
+    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show which topics exist, are missing or are set wrongly.
+
+    Exit code 0 when all is right (after --apply), 1 when something is missing or wrong.
+    """
+    from redrive.kafka.topics import KafkaTopics
+
+    app = load_app(target)
+    given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}
+    port = KafkaTopics(load_settings(given, app.settings))
+    plan, applied = look(
+        app,
+        port,
+        outage=milliseconds(outage),
+        do_apply=do_apply,
+        create_sources=create_sources,
+    )
+    if as_json:
+        typer.echo(json.dumps(as_data(plan, applied), indent=2))
+    else:
+        _show(plan, applied)
+    raise typer.Exit(0 if plan.ok else 1)
+
+
+def look(
+    app: App, port: Topics, *, outage: int, do_apply: bool = False, create_sources: bool = False
+) -> tuple[Plan, Applied]:
+    """The plan as it is in the end, and what was done on the way there."""
+    names = topic_names(app)
+    applied: list[tuple[Fix, RedriveError | None]] = []
+    plan = plan_topics(app, port.describe(names), outage=outage, create_sources=create_sources)
+    # Twice at most: once there are sources to copy from, the app's own topics may want more.
+    for _ in range(2):
+        if not (do_apply and plan.fixes):
+            break
+        done = list(apply(plan, port))
+        applied += done
+        plan = plan_topics(app, port.describe(names), outage=outage, create_sources=create_sources)
+        if all(error is not None for _, error in done):
+            break
+    return plan, applied
+
+
+def as_data(plan: Plan, applied: Applied = ()) -> dict[str, Any]:
+    """The same as the table, for programs."""
+    return {
+        "app": plan.app,
+        "ok": plan.ok,
+        "topics": [_topic_data(topic) for topic in plan.topics],
+        "applied": [
+            {"action": str(fix), "error": None if error is None else str(error)}
+            for fix, error in applied
+        ],
+    }
+
+
+def _topic_data(topic: TopicPlan) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "role": topic.role,
+        "exists": topic.state is not None,
+        "partitions": None if topic.state is None else topic.state.partitions,
+        "replication": None if topic.state is None else topic.state.replication,
+        "problems": [
+            {
+                "weight": problem.weight,
+                "text": problem.text,
+                "fix": None if problem.fix is None else str(problem.fix),
+            }
+            for problem in topic.problems
+        ],
+    }
+
+
+def _show(plan: Plan, applied: Applied) -> None:
+    console = Console(highlight=False)
+    for fix, error in applied:
+        if error is None:
+            console.print(f"[green]done[/]    {escape(str(fix))}", soft_wrap=True)
+        else:
+            console.print(f"[red]failed[/]  {escape(f'{fix}: {error}')}", soft_wrap=True)
+    if console.is_terminal:
+        console.print(_table(plan))
+    else:
+        for topic in plan.topics:
+            for line in _lines(topic):
+                console.print(f"{topic.name}: {line}", markup=False, soft_wrap=True)
+    console.print(_last_word(plan), soft_wrap=True)
+
+
+def _table(plan: Plan) -> Table:
+    table = Table(title=f"topics of {plan.app}", title_justify="left")
+    for column in ("topic", "is", "partitions", "what"):
+        table.add_column(column, overflow="fold")
+    for topic in plan.topics:
+        bad = any(problem.weight == "wrong" for problem in topic.problems)
+        colour = "red" if bad else "yellow" if topic.problems else "green"
+        partitions = "-" if topic.state is None else str(topic.state.partitions)
+        what = escape("\n".join(_lines(topic)))
+        table.add_row(escape(topic.name), topic.role, partitions, f"[{colour}]{what}[/]")
+    return table
+
+
+def _lines(topic: TopicPlan) -> list[str]:
+    if not topic.problems:
+        return ["ok"]
+    return [
+        f"{'note: ' if problem.weight == 'note' else ''}{problem.text}"
+        f"{'' if problem.fix is None else f' (--apply: {problem.fix})'}"
+        for problem in topic.problems
+    ]
+
+
+def _last_word(plan: Plan) -> str:
+    if plan.ok:
+        return "[green]All topics are right.[/]"
+    if plan.fixes:
+        return "[red]Something is missing or wrong;[/] --apply corrects what it safely can."
+    return "[red]Something is missing or wrong, and has to be done by hand.[/]"
