@@ -6,7 +6,7 @@ it has waited in a delay topic. Both are functions of their arguments alone, the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, Unpack, get_args
 from zlib import crc32
@@ -20,6 +20,8 @@ AgeFrom = Literal["receipt", "record"]
 OnExhausted = Literal["bury", "discard"]
 Redeliver = Literal["handler", "origin"]
 ErrorTypes = Sequence[type[BaseException]]
+
+_MAX_FACTOR: Final = 1000
 
 
 # Decisions
@@ -103,13 +105,16 @@ class Backoff:
     def __init__(
         self, initial: Duration, *, factor: float = 2, cap: Duration = "1m", jitter: float = 0.1
     ) -> None:
-        if factor < 1 or not 0 <= jitter <= 1:
-            raise ConfigurationError(
-                f"Backoff: factor is {factor} and jitter {jitter};"
-                " factor must be at least 1, jitter between 0 and 1"
-            )
-        _set(self, initial=milliseconds(initial), factor=float(factor))
-        _set(self, cap=max(milliseconds(cap), self.initial), jitter=float(jitter))
+        problems: list[str] = []
+        if not 1 <= factor <= _MAX_FACTOR:
+            problems.append(f"factor is {factor}; it can be 1 to {_MAX_FACTOR}")
+        if not 0 <= jitter <= 1:
+            problems.append(f"jitter is {jitter}; it can be 0 to 1")
+        shortest = _optional_duration("initial", initial, problems) or 0
+        longest = _optional_duration("cap", cap, problems) or 0
+        if problems:
+            raise ConfigurationError([f"Backoff: {problem}" for problem in problems])
+        _set(self, initial=shortest, factor=factor, cap=max(longest, shortest), jitter=jitter)
 
     def wait(self, tries: int, seed: str = "") -> int:
         """The wait after that many tries, in milliseconds."""
@@ -128,6 +133,10 @@ class InPlace:
 
     def __init__(self, attempts: int | None, backoff: Backoff | None = None) -> None:
         _set(self, attempts=_at_least_one("InPlace", attempts), backoff=backoff or Backoff("1s"))
+        if self.attempts is None and self.backoff.initial == 0:
+            raise ConfigurationError(
+                "InPlace: for ever without a wait would be hot; give Backoff more than 0"
+            )
 
 
 @dataclass(frozen=True, init=False)
@@ -200,7 +209,7 @@ class RetryPolicy:
             self,
             delays=_delays("delays", delays, problems),
             repeat=repeat,
-            first=first,
+            first=_first(first, problems),
             extra_delays=_delays("extra_delays", extra_delays, problems),
             retry_on=None if retry_on is None else _error_types("retry_on", retry_on, problems),
             bury_on=_error_types("bury_on", bury_on, problems),
@@ -262,13 +271,15 @@ class RetryPolicy:
 
     def release(self, envelope: Envelope, now: int, due: int) -> Release:
         """What becomes of a record in a delay topic, where it is due at `due`."""
-        if self.redeliver == "origin" and self.expired(envelope, now):
+        # One that waits for its recovery has ended already, and only its recovery is missing.
+        to_origin = self.redeliver == "origin" and envelope.dead_reason is None
+        if to_origin and self.expired(envelope, now):
             return self._exhausted("expired")
         if now < due:
             return Wait(due)
         if envelope.not_before is not None and now < envelope.not_before and self.hops:
             return self._hop(envelope.attempt, now, envelope.not_before)
-        return ToOrigin() if self.redeliver == "origin" and envelope.dead_reason is None else Run()
+        return ToOrigin() if to_origin else Run()
 
     def expired(self, envelope: Envelope, now: int) -> bool:
         """Whether the record is older than the policy allows."""
@@ -286,16 +297,18 @@ class RetryPolicy:
         return self._exhausted(reason) if reason in ("exhausted", "expired") else Bury(reason)
 
     def _retryable(self, error: BaseException) -> bool:
+        if isinstance(error, signals.Retry):
+            # The handler has said so itself: `except KeyError: raise Retry(...)` is a Retry, even
+            # though the KeyError that it answered is still its context.
+            return not isinstance(error, self.bury_on)
         chain = list(causes(error))
         if any(isinstance(cause, self.bury_on) for cause in chain):
             return False
-        if isinstance(error, signals.Retry) or self.retry_on is None:
-            return True
-        return any(isinstance(cause, self.retry_on) for cause in chain)
+        return self.retry_on is None or any(isinstance(cause, self.retry_on) for cause in chain)
 
     def _try_first(
         self, envelope: Envelope, now: int, tries: int, at_least: int
-    ) -> Again | Return | None:
+    ) -> Decision | None:
         # Only before the record was ever parked: what is tried first is not tried again later.
         if self.first is None or envelope.attempt > 1:
             return None
@@ -304,7 +317,7 @@ class RetryPolicy:
         seed = f"{envelope.origin_topic}/{envelope.origin_partition}/{envelope.origin_offset}"
         wait = max(self.first.backoff.wait(tries, seed), at_least)
         if self.expired(envelope, now + wait):
-            return None
+            return None if self.hops else self._exhausted("expired")
         return Again(wait) if isinstance(self.first, InPlace) else Return(wait)
 
     def _park(self, envelope: Envelope, now: int, asked: int | None) -> Park | Bury | Discard:
@@ -319,7 +332,7 @@ class RetryPolicy:
             # The delay of the hop that comes next, not of the one that was.
             delay = self.delays[min(step, len(self.delays) - 1)]
             park = Park(delay, now + delay, envelope.attempt + 1)
-        if self.expired(envelope, park.not_before or park.due):
+        if self.expired(envelope, self._arrival(park)):
             return self._exhausted("expired")
         return park
 
@@ -329,6 +342,15 @@ class RetryPolicy:
         delay = max((hop for hop in self.hops if hop <= left), default=self.hops[0])
         due = now + delay
         return Park(delay, due, attempt, target if target > due else None)
+
+    def _arrival(self, park: Park) -> int:
+        """When its handler will run, after all the hops that are still to come."""
+        if park.not_before is None:
+            return park.due
+        rest = park.not_before - park.due
+        for hop in reversed(self.hops):
+            rest %= hop
+        return park.not_before + (self.hops[0] - rest if rest else 0)
 
     def _exhausted(self, reason: str) -> Bury | Discard:
         return Discard(reason) if self.on_exhausted == "discard" else Bury(reason)
@@ -387,7 +409,12 @@ def _at_least_one(where: str, attempts: int | None) -> int | None:
 
 
 def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> tuple[int, ...]:
-    parts: Sequence[Duration] = given.split() if isinstance(given, str) else given
+    if isinstance(given, str):
+        given = given.split()
+    if not isinstance(given, Iterable):
+        problems.append(f'{name} is {given!r}; write text ("5m 30m") or a list of durations')
+        return ()
+    parts: Sequence[Duration] = tuple(given)
     delays: list[int] = []
     for part in parts:
         try:
@@ -412,12 +439,23 @@ def _optional_duration(name: str, given: Duration | None, problems: list[str]) -
 def _error_types(
     name: str, given: ErrorTypes, problems: list[str]
 ) -> tuple[type[BaseException], ...]:
-    problems.extend(
-        f"{name}: {cls!r} is not an exception class"
-        for cls in given
-        if not (isinstance(cls, type) and issubclass(cls, BaseException))
-    )
-    return tuple(given)
+    if not isinstance(given, Iterable):
+        named = getattr(given, "__name__", repr(given))
+        problems.append(f"{name} is {named}; write a list: {name}=[{named}]")
+        return ()
+    classes: list[type[BaseException]] = []
+    for cls in given:
+        if isinstance(cls, type) and issubclass(cls, BaseException):
+            classes.append(cls)
+        else:
+            problems.append(f"{name}: {cls!r} is not an exception class")
+    return tuple(classes)
+
+
+def _first(given: object, problems: list[str]) -> object:
+    if given is not None and not isinstance(given, InPlace | GiveBack):
+        problems.append(f"first is {given!r}; it can be InPlace(...) or GiveBack(...)")
+    return given
 
 
 def _word(name: str, given: str, allowed: object, problems: list[str]) -> str:
