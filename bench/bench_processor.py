@@ -38,14 +38,14 @@ def handler(record: Record, ctx: Context) -> None:
 
 
 def records() -> list[Record]:
-    chance = random.Random(7)  # noqa: S311 -- the same keys in every run
+    chance = random.Random(7)
     keys = [f"key-{chance.paretovariate(1):.0f}".encode() for _ in range(RECORDS)]
     return [Record("orders", 0, offset, key, b"x" * 100) for offset, key in enumerate(keys)]
 
 
 def bare(batch: list[Record]) -> None:
     for record in batch:
-        handler(record, None)  # type: ignore[arg-type]  # the bare loop has no context to give
+        handler(record, None)  # type: ignore[arg-type]  # -- the bare loop has no context to give
 
 
 def redriven(batch: list[Record]) -> None:
@@ -76,7 +76,7 @@ def redriven(batch: list[Record]) -> None:
 def seconds(run: object, batch: list[Record]) -> float:
     gc.collect()
     start = perf_counter()
-    run(batch)  # type: ignore[operator]  # one of the two above
+    run(batch)  # type: ignore[operator]  # -- one of the two above
     return perf_counter() - start
 
 
@@ -90,7 +90,8 @@ def main() -> None:
     print(f"{RECORDS} records, key order, inline, best of {ROUNDS}")
     print(f"bare loop   {bare_cost:6.3f} µs per record")
     print(f"redrive     {cost:6.3f} µs per record   ratio {cost / bare_cost:.1f}")
-    print(f"limit       {LIMIT_MICROSECONDS:6.3f} µs per record   {'ok' if cost <= LIMIT_MICROSECONDS else 'MISSED'}")
+    kept = "kept" if cost <= LIMIT_MICROSECONDS else "MISSED"
+    print(f"limit       {LIMIT_MICROSECONDS:6.3f} µs per record   {kept}")
     if cost > LIMIT_MICROSECONDS:
         raise SystemExit(1)
 

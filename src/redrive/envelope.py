@@ -118,7 +118,7 @@ def parse(headers: Headers) -> Envelope:
         raise EnvelopeError(
             "; ".join(problems) + ": was the record written by something other than redrive?"
         )
-    return Envelope(**values)  # type: ignore[arg-type]  # names and types were checked above
+    return Envelope(**values)  # type: ignore[arg-type]  # -- names and types were checked above
 
 
 def fresh(record: Record, *, app: str, message_id: str, now: int) -> Envelope:

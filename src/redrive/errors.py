@@ -5,6 +5,9 @@ RedriveError
 ├── ContextError            a handler used its context in a way its app does not allow
 ├── EnvelopeError           redrive-* headers that cannot be read
 ├── PublishError            a write did not become durable
+├── HandlerTimeout          a handler did not end, or did not acknowledge, in time
+├── Undecodable             a value that `decode=` could not read
+├── PastError               the error of an earlier process, as far as headers tell it
 ├── LocalError              the embedded Kafka or PostgreSQL cannot run
 └── Signal                  raised by handlers to say what shall become of a record (signals.py)
     ├── Retry               not now, again later
@@ -46,6 +49,18 @@ class EnvelopeError(RedriveError):
 
 class PublishError(RedriveError):
     """A write did not become durable; nothing that depends on it may be committed."""
+
+
+class HandlerTimeout(RedriveError):
+    """A handler did not end, or did not acknowledge its record, within its time-out."""
+
+
+class Undecodable(RedriveError):
+    """The value of a record could not be decoded; the cause says why."""
+
+
+class PastError(RedriveError):
+    """The error of an earlier process, as far as a record's headers tell it."""
 
 
 class LocalError(RedriveError):

@@ -33,7 +33,7 @@ def field(path: str) -> IdOf:
         value = record.data
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-        return value  # type: ignore[no-any-return]  # a user's data may hold anything; as_text checks
+        return value  # type: ignore[no-any-return]  # -- a user's data may hold anything; as_text checks
 
     return id_from_field
 

@@ -6,14 +6,15 @@ The same steps twice, sync and async, because a function is one or the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Final
 
+from redrive.errors import HandlerTimeout, Undecodable
 from redrive.policy import causes
 from redrive.processing.context import BatchContext, Context
 from redrive.processing.scope import Scope
-from redrive.processing.work import PENDING, HandlerTimeout, Lot, Result, Undecodable, Work
+from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
 from redrive.signals import Signal
 
@@ -74,7 +75,7 @@ def _call(work: Work, scope: Scope) -> Result:
     context = Context(work, scope)
     try:
         record.data = record.value if handler.decode is None else _decoded(work)
-        handler.call(record, context)
+        _nothing_to_await(handler.call(record, context))
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return _raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
@@ -95,7 +96,7 @@ async def _call_async(work: Work, scope: Scope) -> Result:
 def _recover(work: Work, scope: Scope) -> Result:
     context, error = _recovery(work, scope)
     try:
-        work.handler.recover(work.record, error, context)  # type: ignore[misc]  # it exists: this lot is of recoveries
+        _nothing_to_await(work.handler.recover(work.record, error, context))  # type: ignore[misc]  # -- it exists: this lot is of recoveries
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
         return _raised(context, failure)
     return context.close()
@@ -104,7 +105,7 @@ def _recover(work: Work, scope: Scope) -> Result:
 async def _recover_async(work: Work, scope: Scope) -> Result:
     context, error = _recovery(work, scope)
     try:
-        await work.handler.recover(work.record, error, context)  # type: ignore[misc]  # it exists: this lot is of recoveries
+        await work.handler.recover(work.record, error, context)  # type: ignore[misc]  # -- it exists: this lot is of recoveries
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
         return _raised(context, failure)
     return context.close()
@@ -114,7 +115,7 @@ def _call_batch(works: Sequence[Work], scope: Scope) -> list[Result]:
     results, good, records, context = _batch(works, scope)
     if good:
         try:
-            good[0].handler.call(records, context)
+            _nothing_to_await(good[0].handler.call(records, context))
         except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
             if len(good) == 1:
                 return _filled(results, [_raised(context, error)])
@@ -183,6 +184,15 @@ def _recovery(work: Work, scope: Scope) -> tuple[Context, BaseException | None]:
     except Exception:  # noqa: BLE001 -- a recovery is for records that cannot be handled
         work.record.data = None
     return Context(work, scope), work.ending.error if work.ending else None
+
+
+def _nothing_to_await(returned: object) -> None:
+    """Refuse what a function returned to be awaited: its work has not begun, and never would."""
+    if returned is None or not isinstance(returned, Awaitable):
+        return
+    if isinstance(returned, Coroutine):
+        returned.close()
+    raise TypeError("the function is not async, but returned something to await: make it async def")
 
 
 def _raised(context: Context | BatchContext, error: BaseException) -> BaseException:

@@ -161,6 +161,12 @@ class BatchContext(_Sender):
         """That record failed: the policy decides about it. The others count."""
         self._failures[self._known(record)] = error
 
+    def close(self) -> list[Write] | None:
+        """End the context and those of its records; gives what was sent for the whole batch."""
+        for context in self._contexts.values():
+            context.close()
+        return super().close()
+
     def results(self) -> list[Result]:
         """What came of each record, once the handler has returned."""
         shared = self.close()

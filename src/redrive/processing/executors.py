@@ -52,7 +52,11 @@ class InlineExecutor:
         """Open the resources."""
         self._dispatcher = dispatcher
         self._scope.acknowledge = dispatcher.acknowledge
-        self._scope.resources = self._wait(self._resources.open())
+        try:
+            self._scope.resources = self._with_resources(self._resources.open())
+        except BaseException:
+            self.abandon()
+            raise
 
     def run(self) -> int:
         """Run what may run now, also what becomes ready by it; gives the number of lots."""
@@ -69,8 +73,18 @@ class InlineExecutor:
 
     def close(self) -> None:
         """Close the resources."""
-        self._wait(self._resources.close())
+        try:
+            self._with_resources(self._resources.close())
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End as a crash does: the resources are not closed."""
         self._loop.close()
+
+    def _with_resources(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        # Without async resources there is no need of a loop: tests that have their own can use it.
+        return self._wait(coroutine) if self._resources.is_async else without_loop(coroutine)
 
     def _wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         return self._loop.run(coroutine)
@@ -130,17 +144,21 @@ class AsyncExecutor:
         self._resources = resources
         self._concurrency = concurrency
         self._closing = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="redrive-loop", daemon=True)
-        self._beside = ThreadPoolExecutor(concurrency, thread_name_prefix="redrive-beside")
         self._slots: list[Future[None]] = []
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources, then begin to take lots."""
         self._dispatcher = dispatcher
         self._scope.acknowledge = dispatcher.acknowledge
+        self._loop = asyncio.new_event_loop()
+        self._beside = ThreadPoolExecutor(self._concurrency, thread_name_prefix="redrive-beside")
+        self._thread = Thread(target=self._loop.run_forever, name="redrive-loop", daemon=True)
         self._thread.start()
-        self._scope.resources = self._submit(self._resources.open()).result()
+        try:
+            self._scope.resources = self._submit(self._resources.open()).result()
+        except BaseException:
+            self._stop_loop()
+            raise
         self._something_new = self._submit(_event()).result()
         self._slots = [self._submit(self._work()) for _ in range(self._concurrency)]
         self._watcher = Thread(target=self._watch, name="redrive-watch", daemon=True)
@@ -154,7 +172,12 @@ class AsyncExecutor:
         self._watcher.join()
         for slot in self._slots:
             slot.result()
-        self._submit(self._resources.close()).result()
+        try:
+            self._submit(self._resources.close()).result()
+        finally:
+            self._stop_loop()
+
+    def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

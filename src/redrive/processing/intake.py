@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from redrive import envelope as envelopes
@@ -39,7 +39,7 @@ FRESH: Final = Ours(None)
 def judge(record: Record, app: str, *, in_delay_topic: bool) -> Intake:
     """Tell fresh records from those that redrive has written."""
     if in_delay_topic:
-        return _parsed(record)
+        return _parsed(record, app)
     written_for = envelopes.addressee(record.headers)
     if written_for is None or written_for[1] != record.topic:
         # Headers that somebody passed on from a record of another topic say nothing about this one:
@@ -47,11 +47,14 @@ def judge(record: Record, app: str, *, in_delay_topic: bool) -> Intake:
         return FRESH
     if written_for[0] != app:
         return Foreign(written_for[0])
-    return _parsed(record)
+    return _parsed(record, app)
 
 
-def _parsed(record: Record) -> Intake:
+def _parsed(record: Record, app: str) -> Intake:
     try:
-        return Ours(envelopes.parse(record.headers))
+        envelope = envelopes.parse(record.headers)
     except EnvelopeError as error:
         return Broken(error)
+    # Whatever waits in this app's delay topics is its own, also if it was brought there from those
+    # of an app of another name: with that name on it, it would be skipped when written back.
+    return Ours(envelope if envelope.app == app else replace(envelope, app=app))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from redrive import envelope as envelopes
 from redrive import policy
 from redrive.envelope import Envelope
+from redrive.errors import HandlerTimeout, PastError, Undecodable
 from redrive.policy import Backoff
 from redrive.processing import intake, outcomes
 from redrive.processing.given_back import GivenBack
@@ -17,13 +18,10 @@ from redrive.processing.lanes import Lanes
 from redrive.processing.outcomes import Outcome, Report, Subject
 from redrive.processing.work import (
     Ending,
-    HandlerTimeout,
     Lane,
     Lot,
-    PastError,
     Pending,
     Result,
-    Undecodable,
     Work,
 )
 from redrive.record import Record, TopicPartition, Write
@@ -157,7 +155,8 @@ class PartitionProcessor:
             case policy.ToOrigin():
                 report.outcomes.append(outcomes.to_origin(self._subject(work)))
             case policy.Bury() | policy.Discard():
-                self._end(work, release, _past_error(envelope), report)
+                if self._ended(work, release, _past_error(envelope), report):
+                    self._lanes.add(work)
         return False
 
     # Work goes out
@@ -217,7 +216,7 @@ class PartitionProcessor:
             return report
         if work in self._unacked:
             self._settle_ack(work, result, now, report)
-        else:
+        elif any(work in lot.works for lot in self._lots):  # and not after its time-out
             self._early_acks[work] = result
         return report
 
@@ -250,9 +249,10 @@ class PartitionProcessor:
         self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
         if not finished:
             return
+        if self._unacked and lot.works[0] in self._unacked:
+            return  # its key waits for the acknowledgement
         for lane in lot.lanes:
-            if not any(work.lane is lane for work in self._unacked):
-                self._lanes.free(lane, until=holds.get(lane))
+            self._lanes.free(lane, until=holds.get(lane))
 
     def _settle_ack(self, work: Work, result: Result, now: int, report: Report) -> None:
         self._unacked.pop(work)
@@ -264,8 +264,11 @@ class PartitionProcessor:
 
     def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
         """Act on one result; gives the time until which the record waits to be called again."""
+        if self._early_acks:  # the first word counts, also if the handler failed after it
+            result = self._early_acks.pop(work, result)
         if isinstance(result, Pending):
-            return self._pending(work, now, report)
+            self._pending(work, now)
+            return None
         if isinstance(result, BaseException):
             return self._failed(work, result, now, report)
         if work.ending is not None:
@@ -276,12 +279,9 @@ class PartitionProcessor:
             report.done.append(work.offset)
         return None
 
-    def _pending(self, work: Work, now: int, report: Report) -> int | None:
-        if work in self._early_acks:
-            return self._result(work, self._early_acks.pop(work), now, report)
+    def _pending(self, work: Work, now: int) -> None:
         timeout = work.handler.timeout
         self._unacked[work] = None if timeout is None else now + timeout
-        return None
 
     # Failures
 
@@ -291,8 +291,10 @@ class PartitionProcessor:
         try:
             envelope = self.scope.envelope(work)
         except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
-            self._no_id(work, mistake, report)
-            return None
+            if not isinstance(error, Undecodable):  # whose data no id can be taken from
+                self._no_id(work, mistake, report)
+                return None
+            envelope = self._origin_envelope(work.record, work.received)
         work.envelope = envelope = envelope.failed(error, trace=self.app.error_traces)
         if isinstance(error, Undecodable):
             self._end(work, policy.Bury("undecodable"), error, report)
@@ -309,12 +311,22 @@ class PartitionProcessor:
                     outcomes.park(self.app, self._subject(work), decision, error)
                 )
             case policy.Bury() | policy.Discard():
-                if work.handler.recover is None:
-                    self._end(work, decision, error, report)
-                else:
-                    work.ending = Ending(decision, error)
-                    return now
+                return now if self._ended(work, decision, error, report) else None
         return None
+
+    def _ended(
+        self,
+        work: Work,
+        decision: policy.Bury | policy.Discard,
+        error: BaseException,
+        report: Report,
+    ) -> bool:
+        """End a record; True: its recovery has to be called first."""
+        if work.handler.recover is None:
+            self._end(work, decision, error, report)
+            return False
+        work.ending = Ending(decision, error)
+        return True
 
     def _recovery_failed(
         self, work: Work, ending: Ending, error: BaseException, now: int, report: Report

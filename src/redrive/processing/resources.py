@@ -82,6 +82,6 @@ def without_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
     try:
         coroutine.send(None)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # StopIteration is not generic
+        return end.value  # type: ignore[no-any-return]  # -- StopIteration is not generic
     coroutine.close()
     raise AssertionError("a sync resource waited for an event loop")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from redrive.errors import RedriveError
 from redrive.policy import Bury, Discard
 from redrive.record import Record, Write
 
@@ -94,18 +93,6 @@ class Lot:
     def is_async(self) -> bool:
         """Whether the function to be called is async."""
         return self.handler.recover_is_async if self.recovering else self.handler.is_async
-
-
-class Undecodable(RedriveError):
-    """The value could not be decoded; the cause says why."""
-
-
-class HandlerTimeout(RedriveError):
-    """A handler did not end, or did not acknowledge, within its time-out."""
-
-
-class PastError(RedriveError):
-    """The error of an earlier process, as far as a record's headers tell it."""
 
 
 class Pending:

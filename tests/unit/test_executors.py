@@ -1,0 +1,241 @@
+"""One contract for all executors: inline, threads, event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from redrive import App, Context, Record
+from redrive.app import Ordering
+from redrive.processing.acks import AckTracker
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.executors import (
+    AsyncExecutor,
+    Executor,
+    InlineExecutor,
+    ThreadExecutor,
+    executor_for,
+)
+from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope
+from redrive.record import TopicPartition
+from redrive.testing import VirtualClock
+
+Form = str
+FORMS = ["inline", "threads", "async"]
+
+
+class Shop:
+    """An app, an executor and one partition; `run` offers records and waits for their end."""
+
+    def __init__(self, form: Form, app: App) -> None:
+        self.scope = Scope(app, {})
+        resources = Resources(app)
+        self.executor: Executor = {
+            "inline": lambda: InlineExecutor(self.scope, resources),
+            "threads": lambda: ThreadExecutor(self.scope, resources, app.concurrency),
+            "async": lambda: AsyncExecutor(self.scope, resources, app.concurrency),
+        }[form]()
+        self.tracker = AckTracker()
+        self.tracker.assign()
+        self.outcomes: list[Outcome] = []
+        self.all_settled = threading.Condition()
+        self.dispatcher = Dispatcher(VirtualClock(), app.concurrency, self.settle)
+        self.processor = PartitionProcessor(self.scope, TopicPartition("t", 0), self.tracker)
+        self.dispatcher.add(self.processor)
+        self.executor.start(self.dispatcher)
+
+    def settle(self, processor: PartitionProcessor, report: Report) -> None:
+        self.outcomes += report.outcomes
+        processor.settle([*report.done, *(outcome.offset for outcome in report.outcomes)])
+        with self.all_settled:
+            self.all_settled.notify_all()
+
+    def run(self, records: list[Record]) -> None:
+        self.dispatcher.offer(self.processor, records)
+        if isinstance(self.executor, InlineExecutor):
+            self.executor.run()
+        with self.all_settled:
+            assert self.all_settled.wait_for(lambda: self.tracker.in_flight == 0, timeout=60)
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> Form:
+    return str(request.param)
+
+
+@pytest.fixture
+def shop(form: Form) -> Iterator[Callable[[App], Shop]]:
+    opened: list[Shop] = []
+
+    def open_shop(app: App) -> Shop:
+        opened.append(Shop(form, app))
+        return opened[-1]
+
+    yield open_shop
+    for each in opened:
+        each.executor.close()
+
+
+def records(count: int, keys: int = 10) -> list[Record]:
+    return [Record("t", 0, n, str(n % keys).encode(), b"v") for n in range(count)]
+
+
+def app_with(
+    form: Form, call: Callable[[Record, Context], None], ordering: Ordering = "key"
+) -> App:
+    """An app whose handler calls the function: as a coroutine where the form is async."""
+    app = App("shop", ordering=ordering, concurrency=8)
+
+    async def call_async(record: Record, ctx: Context) -> None:
+        await asyncio.sleep(0)
+        call(record, ctx)
+
+    app.handler("t")(call_async if form == "async" else call)
+    return app
+
+
+def test_every_record_is_handled_once_and_keys_in_order(
+    form: Form, shop: Callable[[App], Shop]
+) -> None:
+    seen: dict[bytes | None, list[int]] = defaultdict(list)
+    running: set[bytes | None] = set()
+
+    def handle(record: Record, ctx: Context) -> None:
+        assert record.key not in running
+        running.add(record.key)
+        seen[record.key].append(record.offset)
+        running.discard(record.key)
+
+    opened = shop(app_with(form, handle))
+    opened.run(records(5_000))
+    assert opened.outcomes == []
+    assert sum(map(len, seen.values())) == 5_000
+    assert all(offsets == sorted(offsets) for offsets in seen.values())
+    position = opened.tracker.position()
+    assert position is not None
+    assert position.offset == 5_000
+
+
+def test_whatever_a_handler_raises_ends_with_its_record(
+    form: Form, shop: Callable[[App], Shop]
+) -> None:
+    errors: list[BaseException] = [
+        ValueError("no"),
+        SystemExit(1),
+        asyncio.CancelledError(),
+        StopIteration(),
+        GeneratorExit(),
+    ]
+
+    def handle(record: Record, ctx: Context) -> None:
+        if record.offset % 2:
+            raise errors[record.offset // 2 % len(errors)]
+
+    opened = shop(app_with(form, handle))
+    opened.run(records(20))
+    assert sorted(outcome.offset for outcome in opened.outcomes) == list(range(1, 20, 2))
+    assert {outcome.kind for outcome in opened.outcomes} == {"bury"}
+
+
+def test_sends_of_records_that_are_done_come_out(form: Form, shop: Callable[[App], Shop]) -> None:
+    def handle(record: Record, ctx: Context) -> None:
+        ctx.send("out", record.value, key=record.key)
+
+    opened = shop(app_with(form, handle))
+    opened.run(records(100))
+    writes = [write for outcome in opened.outcomes for write in outcome.writes]
+    assert len(writes) == 100
+    assert {write.topic for write in writes} == {"out"}
+
+
+@pytest.mark.parametrize("threaded", ["threads", "async"])
+def test_as_many_records_run_at_once_as_the_concurrency_says(threaded: Form) -> None:
+    together = threading.Barrier(8, timeout=30)
+    meeting: set[int] = set()
+
+    def handle(record: Record, ctx: Context) -> None:
+        together.wait()
+
+    app = App("shop", ordering="unordered", concurrency=8)
+    if threaded == "threads":
+        app.handler("t")(handle)
+    else:
+        everyone: list[asyncio.Event] = []
+
+        async def handle_async(record: Record, ctx: Context) -> None:
+            if not everyone:
+                everyone.append(asyncio.Event())
+            meeting.add(record.offset)
+            if len(meeting) == 8:
+                everyone[0].set()
+            await everyone[0].wait()
+
+        app.handler("t")(handle_async)
+    opened = Shop(threaded, app)
+    opened.run(records(8))
+    opened.executor.close()
+    assert opened.outcomes == []
+
+
+def test_a_sync_handler_beside_async_ones_runs_on_a_thread() -> None:
+    app = App("shop", concurrency=2)
+    threads: list[str] = []
+    app.handler("t")(lambda record, ctx: threads.append(threading.current_thread().name))
+    opened = Shop("async", app)
+    opened.run(records(3))
+    opened.executor.close()
+    assert all(name.startswith("redrive-beside") for name in threads)
+
+
+def test_manual_acks_from_other_threads_in_any_order(
+    form: Form, shop: Callable[[App], Shop]
+) -> None:
+    waiting: list[Context] = []
+    complete = threading.Event()
+
+    def handle(record: Record, ctx: Context) -> None:
+        waiting.append(ctx)
+        if len(waiting) == 50:
+            complete.set()
+
+    async def handle_async(record: Record, ctx: Context) -> None:
+        handle(record, ctx)
+
+    app = App("shop", ordering="unordered", concurrency=4)
+    app.handler("t", ack="manual")(handle_async if form == "async" else handle)
+    opened = shop(app)
+
+    def acknowledge_backwards() -> None:
+        assert complete.wait(60)
+        for ctx in reversed(waiting):
+            ctx.ack()
+
+    helper = threading.Thread(target=acknowledge_backwards)
+    helper.start()
+    opened.run(records(50))
+    helper.join()
+    position = opened.tracker.position()
+    assert position is not None
+    assert position.offset == 50
+
+
+def test_the_executor_follows_from_the_apps_functions() -> None:
+    app = App("shop")
+    app.handler("t")(lambda record, ctx: None)
+    resources = Resources(app)
+    assert isinstance(executor_for(app, Scope(app, {}), resources), ThreadExecutor)
+
+    app = App("shop")
+
+    @app.handler("t")
+    async def handle(record: Record, ctx: Context) -> None: ...
+
+    found = executor_for(app, Scope(app, {}), Resources(app))
+    assert isinstance(found, AsyncExecutor)

@@ -1,0 +1,286 @@
+"""PartitionProcessor, promise by promise; the model beside it covers what nobody thought of."""
+
+from __future__ import annotations
+
+from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
+from redrive.app import Ordering
+from redrive.envelope import fresh, parse
+from redrive.processing.acks import AckTracker
+from redrive.processing.outcomes import Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.scope import Scope
+from redrive.processing.work import PENDING, Lot, Result
+from redrive.record import Record, TopicPartition
+
+NOW = 1_000_000
+WAIT = Backoff("5s", jitter=0)
+
+
+class Partition:
+    """One partition, stepped by hand."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        ordering: Ordering = "key",
+        delay: int | None = None,
+        recovers: bool = False,
+        **options: object,
+    ) -> None:
+        self.app = App("app", ordering=ordering, concurrency=4)
+        self.app.handler("t", retry=policy, **options)(lambda record, ctx: None)  # type: ignore[arg-type]  # -- whatever a test asks for
+        if recovers:
+            self.app.recover(lambda record, error, ctx: None)
+        self.tracker = AckTracker()
+        self.tracker.assign()
+        topic = "t" if delay is None else self.app.delay_topic(delay)
+        self.processor = PartitionProcessor(
+            Scope(self.app, {}), TopicPartition(topic, 0), self.tracker, delay=delay
+        )
+
+    def offer(self, *keys: str | None, start: int = 0, now: int = NOW) -> Report:
+        return self.processor.offer(
+            [
+                Record("t", 0, start + n, None if key is None else key.encode(), b"v")
+                for n, key in enumerate(keys)
+            ],
+            now,
+        )
+
+    def take(self) -> Lot:
+        lot = self.processor.next()
+        assert lot is not None
+        return lot
+
+    def complete(self, lot: Lot, *results: Result, now: int = NOW) -> Report:
+        return self.processor.complete(lot, results, now)
+
+    def running_next(self) -> list[int]:
+        lot = self.processor.next()
+        return [] if lot is None else [work.offset for work in lot.works]
+
+
+# In place
+
+
+def test_a_record_tried_in_place_stays_before_those_behind_it() -> None:
+    partition = Partition(RetryPolicy(first=InPlace(3, WAIT)))
+    partition.offer("k", "k", "k", "k")
+    lot = partition.take()
+    partition.complete(lot, None, Retry("not yet"))
+    assert partition.processor.next() is None
+    assert partition.processor.next_due() == NOW + 5000
+    partition.processor.due(NOW + 5000)
+    assert partition.running_next() == [1, 2, 3]
+
+
+def test_other_keys_go_on_while_one_waits_in_place() -> None:
+    partition = Partition(RetryPolicy(first=InPlace(3, WAIT)))
+    partition.offer("a", "b", "a")
+    partition.complete(partition.take(), Retry())
+    assert partition.running_next() == [1]
+
+
+def test_with_partition_order_everybody_waits() -> None:
+    partition = Partition(RetryPolicy(first=InPlace(3, WAIT)), ordering="partition")
+    partition.offer("a", "b")
+    partition.complete(partition.take(), Retry())
+    assert partition.running_next() == []
+
+
+def test_a_parked_record_may_be_overtaken_by_its_key() -> None:
+    partition = Partition(RetryPolicy("10s"))
+    partition.offer("k", "k")
+    report = partition.complete(partition.take(), Retry())
+    assert [outcome.kind for outcome in report.outcomes] == ["park"]
+    assert partition.running_next() == [1]
+
+
+# Given back
+
+
+def test_a_record_given_back_is_read_again_and_nobody_of_its_key_overtakes_it() -> None:
+    partition = Partition(RetryPolicy(first=GiveBack(3, WAIT)))
+    partition.offer("k", "other", "k", "k")
+    partition.complete(partition.take(), Retry())
+    assert partition.running_next() == [1]
+    assert partition.running_next() == []
+    assert partition.processor.take_seek() == 0
+    partition.offer("k", "other", "k", "k")
+    assert partition.running_next() == []
+    partition.processor.due(NOW + 5000)
+    lot = partition.take()
+    assert [work.offset for work in lot.works] == [0, 2, 3]
+    assert lot.works[0].tries == 2
+
+
+def test_what_was_read_on_before_the_seek_is_ignored_and_read_again() -> None:
+    partition = Partition(RetryPolicy(first=GiveBack(3, WAIT)))
+    partition.offer("k")
+    partition.complete(partition.take(), Retry())
+    partition.offer("k", "k", start=1)
+    assert partition.running_next() == []
+    assert partition.processor.take_seek() == 0
+    partition.offer("k", "k", "k")
+    partition.processor.due(NOW + 5000)
+    assert partition.running_next() == [0, 1, 2]
+
+
+def test_the_rest_of_a_lot_goes_back_behind_its_failed_record() -> None:
+    partition = Partition(RetryPolicy(first=GiveBack(3, WAIT)))
+    partition.offer("k", "k", "k")
+    partition.processor.settle(partition.complete(partition.take(), None, Retry()).done)
+    assert partition.tracker.in_flight == 0
+    assert partition.running_next() == []
+    assert partition.processor.take_seek() == 1
+    partition.offer("k", "k", start=1)
+    partition.processor.due(NOW + 5000)
+    assert partition.running_next() == [1, 2]
+
+
+def test_records_given_back_are_tried_as_often_as_the_policy_says() -> None:
+    partition = Partition(RetryPolicy(first=GiveBack(3, WAIT)))
+    now = NOW
+    for _ in range(2):
+        partition.offer("k")
+        partition.processor.due(now)
+        assert not partition.complete(partition.take(), Retry(), now=now)
+        assert partition.processor.take_seek() == 0
+        now += 60_000
+    partition.offer("k")
+    partition.processor.due(now)
+    report = partition.complete(partition.take(), Retry(), now=now)
+    assert [(outcome.kind, outcome.reason) for outcome in report.outcomes] == [
+        ("bury", "exhausted")
+    ]
+
+
+# Delay topics
+
+
+def parked_at(partition: Partition, *, due: int, appended: int) -> None:
+    origin = Record("t", 3, 77, b"k", b"v", (("user", b"1"),), 500)
+    envelope = fresh(origin, app="app", message_id="id", now=NOW - 60_000)
+    headers = (*origin.headers, *envelope.headers(()), ("redrive-due", str(due).encode()))
+    record = Record("app.retry.10s", 0, 0, b"k", b"v", headers, appended)
+    assert not partition.processor.offer([record], NOW)
+
+
+def test_a_parked_record_runs_at_the_later_of_both_clocks() -> None:
+    for due, appended in ((NOW + 3000, NOW - 9000), (NOW - 3000, NOW - 7000)):
+        partition = Partition(RetryPolicy("10s"), delay=10_000)
+        parked_at(partition, due=due, appended=appended)
+        expected = max(due, appended + 10_000)
+        assert partition.processor.next_due() == expected
+        partition.processor.due(expected - 1)
+        assert partition.processor.next() is None
+        partition.processor.due(expected)
+        lot = partition.take()
+        record = lot.works[0].record
+        assert (record.topic, record.partition, record.offset) == ("t", 3, 77)
+        assert record.headers == (("user", b"1"),)
+
+
+def test_the_offset_in_the_delay_topic_is_what_is_completed() -> None:
+    partition = Partition(RetryPolicy("10s"), delay=10_000)
+    parked_at(partition, due=NOW, appended=NOW - 10_000)
+    report = partition.complete(partition.take(), None)
+    assert report.done == [0]
+
+
+# Outcomes
+
+
+def test_an_offset_is_complete_only_when_its_outcome_was_settled() -> None:
+    partition = Partition(RetryPolicy("10s"))
+    partition.offer("a", "b")
+    first, second = partition.take(), partition.take()
+    parked = partition.complete(first, Retry())
+    done = partition.complete(second, None)
+    partition.processor.settle(done.done)
+    position = partition.tracker.position()
+    assert position is not None
+    assert position.offset == 0
+    partition.processor.settle([outcome.offset for outcome in parked.outcomes])
+    position = partition.tracker.position()
+    assert position is not None
+    assert position.offset == 2
+
+
+def test_the_hop_carries_the_record_byte_for_byte_with_attempt_due_and_error() -> None:
+    partition = Partition(RetryPolicy("10s"))
+    headers = (("user", b"\x00\xff"), ("user", None))
+    record = Record("t", 0, 5, b"\xf0", None, headers, 123)
+    partition.processor.offer([record], NOW)
+    report = partition.complete(partition.take(), Retry("not yet"), now=NOW + 7)
+    (write,) = report.outcomes[0].writes
+    assert (write.topic, write.key, write.value) == ("app.retry.10s", b"\xf0", None)
+    assert write.headers[:2] == headers
+    envelope = parse(write.headers)
+    assert (envelope.attempt, envelope.due) == (2, NOW + 10_007)
+    assert (envelope.origin_topic, envelope.origin_partition, envelope.origin_offset) == ("t", 0, 5)
+    assert (envelope.first_received, envelope.origin_timestamp) == (NOW, 123)
+    assert (envelope.error_type, envelope.error_message) == ("redrive.signals.Retry", "not yet")
+
+
+def test_results_of_a_first_part_are_taken_while_the_lot_goes_on() -> None:
+    partition = Partition(RetryPolicy())
+    partition.offer("k", "k", "k")
+    lot = partition.take()
+    assert partition.processor.complete(lot, [None], NOW, finished=False).done == [0]
+    assert partition.processor.next() is None
+    assert partition.complete(lot, None).done == [1]
+    assert partition.running_next() == [2]
+
+
+# Recovery and acknowledgement
+
+
+def test_a_failed_recovery_keeps_the_count_and_waits() -> None:
+    partition = Partition(RetryPolicy(), recovers=True)
+    partition.offer("k", "k")
+    assert not partition.complete(partition.take(), ValueError("no"))
+    partition.processor.due(NOW)
+    recovery = partition.take()
+    assert recovery.recovering
+    assert not partition.complete(recovery, OSError("the recovery failed"))
+    partition.processor.due(NOW + 999)
+    assert partition.processor.next() is None
+    partition.processor.due(NOW + 1000)
+    again = partition.take()
+    assert again.recovering
+    report = partition.complete(again, None)
+    assert [outcome.reason for outcome in report.outcomes] == ["exhausted"]
+    envelope = parse(report.outcomes[0].writes[0].headers)
+    assert (envelope.attempt, envelope.error_message) == (1, "no")
+
+
+def test_a_key_waits_for_the_acknowledgement_of_its_record() -> None:
+    partition = Partition(RetryPolicy(), ack="manual")
+    partition.offer("k", "k", "other")
+    lot = partition.take()
+    partition.complete(lot, PENDING)
+    assert partition.running_next() == [2]
+    assert partition.running_next() == []
+    assert partition.processor.acknowledge(lot.works[0], None, NOW).done == [0]
+    assert partition.running_next() == [1]
+
+
+def test_an_acknowledgement_that_comes_before_the_handler_returns_counts() -> None:
+    partition = Partition(RetryPolicy(), ack="manual")
+    partition.offer("k")
+    lot = partition.take()
+    assert not partition.processor.acknowledge(lot.works[0], None, NOW)
+    assert partition.complete(lot, PENDING).done == [0]
+
+
+def test_an_acknowledgement_that_does_not_come_in_time_is_a_failure() -> None:
+    partition = Partition(RetryPolicy(), ack="manual", timeout="30s")
+    partition.offer("k")
+    partition.complete(partition.take(), PENDING)
+    assert partition.processor.next_due() == NOW + 30_000
+    report = partition.processor.due(NOW + 30_000)
+    assert [outcome.kind for outcome in report.outcomes] == ["bury"]
+    envelope = parse(report.outcomes[0].writes[0].headers)
+    assert envelope.error_type == "redrive.errors.HandlerTimeout"
