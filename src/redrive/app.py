@@ -28,6 +28,7 @@ Engine = Literal["spark", "worker"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _MAX_CONCURRENCY: Final = 10_000
 
 
@@ -77,7 +78,8 @@ class App:
         self.delivery = delivery
         self.ordering = ordering
         self.concurrency = concurrency
-        self.retry = retry or RetryPolicy()
+        self._problems: list[str] = []
+        self.retry = self._policy("retry", retry, RetryPolicy())
         self.commit = commit
         self.on_data_loss = on_data_loss
         self.error_traces = error_traces
@@ -85,7 +87,6 @@ class App:
         self.resources: dict[str, Callable[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._recoveries: dict[str | None, Callable[..., Any]] = {}
-        self._problems: list[str] = []
 
     # What users write
 
@@ -105,6 +106,10 @@ class App:
         With `batch=100` it takes up to that many records at once: `(records, ctx)`. With
         `ack="manual"` a record is done when `ctx.ack()` is called, from any thread, in any order.
         """
+        if callable(topic):
+            self._problems.append(
+                f'@app.handler needs a topic: @app.handler("orders") on {_name_of(topic)}'
+            )
 
         def register(function: _Function) -> _Function:
             self._add_handler(
@@ -116,7 +121,7 @@ class App:
                     ack=ack,
                     decode=decode,
                     id=id,
-                    retry=retry or self.retry,
+                    retry=self._policy(f'handler of "{topic}": retry', retry, self.retry),
                     timeout=self._duration(f'handler of "{topic}": timeout', timeout),
                 )
             )
@@ -130,6 +135,7 @@ class App:
         It is opened once per worker process, and closed at its end.
         """
         name = function.__name__
+        self._refuse_after_start(f'the resource "{name}"')
         if name in self.resources:
             self._problems.append(f'resource "{name}" is defined twice: rename one of them')
         elif not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
@@ -201,27 +207,30 @@ class App:
     # How it is kept
 
     def _add_handler(self, handler: Handler) -> None:
-        if "handlers" in self.__dict__:
-            raise ConfigurationError(
-                f'app "{self.name}": the handler of "{handler.topic}" was added after the app was'
-                " started: define all handlers in the app's module"
-            )
+        self._refuse_after_start(f'the handler of "{handler.topic}"')
+        self.__dict__.pop("delay_topics", None)  # of the handlers until now
         if handler.topic in self._handlers:
             self._problems.append(
                 f'two handlers for "{handler.topic}"'
-                f" ({self._handlers[handler.topic].call.__qualname__} and"
-                f" {handler.call.__qualname__}): one source topic has one handler"
+                f" ({_name_of(self._handlers[handler.topic].call)} and"
+                f" {_name_of(handler.call)}): one source topic has one handler"
             )
         self._handlers[handler.topic] = handler
 
+    def _refuse_after_start(self, what: str) -> None:
+        if "handlers" in self.__dict__:
+            raise ConfigurationError(
+                f'app "{self.name}": {what} was added after the app was started: define everything'
+                " in the app's module"
+            )
+
     def _add_recovery(self, topic: str | None, function: _Function) -> _Function:
+        whose = "the app" if topic is None else f'"{topic}"'
+        self._refuse_after_start(f"the recovery for {whose}")
         if topic in self._recoveries:
-            whose = "the app" if topic is None else f'"{topic}"'
             self._problems.append(f"two recoveries for {whose}: there can be one")
         if not _accepts(function, 3):
-            self._problems.append(
-                f"recovery {function.__qualname__} must take (record, error, ctx)"
-            )
+            self._problems.append(f"recovery {_name_of(function)} must take (record, error, ctx)")
         self._recoveries[topic] = function
         return function
 
@@ -232,7 +241,7 @@ class App:
         )
 
     def _own_problems(self) -> Iterator[str]:
-        if not _NAME.fullmatch(self.name):
+        if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
             yield "the name must be 1 to 200 letters, digits, '.', '_' or '-': topics carry it"
         words = {
             "delivery": Delivery,
@@ -245,8 +254,8 @@ class App:
             known = get_args(Commit) if option == "commit" else get_args(allowed)
             if given not in known and not (option == "commit" and given is None):
                 yield f"{option} is {given!r}; it can be {' or '.join(map(repr, known))}"
-        if not 1 <= self.concurrency <= _MAX_CONCURRENCY:
-            yield f"concurrency is {self.concurrency}; it can be 1 to {_MAX_CONCURRENCY}"
+        if not (_is_whole(self.concurrency) and 1 <= self.concurrency <= _MAX_CONCURRENCY):
+            yield f"concurrency is {self.concurrency!r}; it can be 1 to {_MAX_CONCURRENCY}"
         if not self._handlers:
             yield "it has no handlers: decorate a function with @app.handler(topic)"
         for topic in self._recoveries:
@@ -254,15 +263,19 @@ class App:
                 yield f'a recovery for "{topic}", which has no handler'
 
     def _handler_problems(self, handler: Handler) -> Iterator[str]:
-        if not _NAME.fullmatch(handler.topic):
+        if not (isinstance(handler.topic, str) and _TOPIC.fullmatch(handler.topic)):
             yield "that is not a name a Kafka topic can have"
         if handler.topic == self.dead_topic or handler.topic in self.delay_topics:
             yield "that is one of the app's own topics; give the app another name"
         first = "records" if handler.batch is not None else "record"
         if not _accepts(handler.call, 2):
-            yield f"{handler.call.__qualname__} must take ({first}, ctx)"
-        if handler.batch is not None and handler.batch < 1:
-            yield f"batch is {handler.batch}: the most records per call, at least 1"
+            yield f"{_name_of(handler.call)} must take ({first}, ctx)"
+        if not (handler.batch is None or (_is_whole(handler.batch) and handler.batch >= 1)):
+            yield f"batch is {handler.batch!r}: the most records per call, at least 1"
+        if inspect.isgeneratorfunction(handler.call) or inspect.isasyncgenfunction(handler.call):
+            yield f"{_name_of(handler.call)} yields, and would never run: use ctx.send instead"
+        if handler.timeout is not None and handler.ack != "manual" and not handler.is_async:
+            yield "timeout= needs an async handler or manual acks: a function cannot be interrupted"
         if handler.ack not in get_args(Ack):
             yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
         if handler.ack == "manual" and self.delivery == "transaction":
@@ -272,6 +285,12 @@ class App:
             )
         if handler.ack == "manual" and handler.batch is not None:
             yield "manual acks belong to single records: drop batch= or ack="
+
+    def _policy(self, where: str, given: RetryPolicy | None, otherwise: RetryPolicy) -> RetryPolicy:
+        if given is None or isinstance(given, RetryPolicy):
+            return given or otherwise
+        self._problems.append(f"{where} is {given!r}; write RetryPolicy({given!r})")
+        return otherwise
 
     def _duration(self, where: str, given: Duration | None) -> int | None:
         if given is None:
@@ -285,9 +304,17 @@ class App:
 
 def _is_async(function: Callable[..., Any]) -> bool:
     called = getattr(function, "__call__", None)  # noqa: B004 -- an object may be async in its __call__
-    return inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
-        called
-    )
+    # A decorator may make a function async, or hand an async function's coroutine on.
+    asked = (function, inspect.unwrap(function), called)
+    return any(map(inspect.iscoroutinefunction, asked))
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _accepts(function: Callable[..., Any], arguments: int) -> bool:
