@@ -62,16 +62,20 @@ class Runner:
         self._executor.start(self._dispatcher)
         self._assigned: dict[TopicPartition, _Assigned] = {}
         self._refused: list[tuple[int, PartitionProcessor, list[Outcome]]] = []
+        self._wrote = False
 
     def run(self) -> None:
         """Do all that can be done now, and commit it."""
         moved = True
         while moved:
+            self._wrote = False
             moved = self._read()
             self._dispatcher.tick()
             moved = self._executor.run() > 0 or moved
             moved = self._go_back() or moved
             self._publish_again()
+            # What was written may be for this app, and have to be read: a hop needs no handler.
+            moved = moved or self._wrote
         self._commit()
 
     def next_due(self) -> int | None:
@@ -83,6 +87,10 @@ class Runner:
     def close(self) -> None:
         """Close what the app opened. Nothing is committed: that happens at the end of each pass."""
         self._executor.close()
+
+    def crash(self) -> None:
+        """End without closing what the app opened."""
+        self._executor.abandon()
 
     def _read(self) -> bool:
         found = False
@@ -135,6 +143,7 @@ class Runner:
                 again = self._clock.now() + PUBLISH_AGAIN
                 self._refused.append((again, processor, outcomes[number:]))
                 return
+            self._wrote = self._wrote or bool(outcome.writes)
             processor.settle([outcome.offset])
             self._watch(outcome)
 

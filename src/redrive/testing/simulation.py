@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from redrive import envelope as envelopes
 from redrive.durations import Duration, milliseconds, text
 from redrive.envelope import Envelope
+from redrive.errors import ConfigurationError, ContextError
+from redrive.ports import Position
+from redrive.processing import done_beyond
 from redrive.processing.outcomes import Outcome
 from redrive.record import Headers, Record, TopicPartition, Write
 from redrive.testing.broker import MemoryBroker
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from redrive.app import App, Handler
 
 _LONGEST: Final = "365d"
+_DELAY_TOPIC: Final = {"message.timestamp.type": "LogAppendTime"}
+_WITH_DATABASE: Final = ("idempotent", "outbox", "idempotent+outbox")
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ class Simulation:
             sim.run_until_empty()
             assert [each.after for each in sim.attempts] == ["0s", "5m", "10m"]
 
-    Nothing runs between calls. `run` does what can be done now; `advance` lets time pass.
+    Nothing runs between calls. `run` does what can be done now; `advance` lets time pass. With the
+    `broker` and `clock` of another simulation it goes on where that one ended: the next version of
+    the app, or another app beside it.
     """
 
     def __init__(
@@ -76,10 +83,12 @@ class Simulation:
         resources: Mapping[str, object] | None = None,
         db: object | None = None,
         clock: VirtualClock | None = None,
+        broker: MemoryBroker | None = None,
     ) -> None:
+        _check(app, db, clock, broker)
         self.app = app
         self.clock = clock or VirtualClock()
-        self.broker = MemoryBroker(self.clock)
+        self.broker = broker or MemoryBroker(self.clock)
         self.attempts: list[Attempt] = []
         self.outcomes: list[Outcome] = []
         """All but plain successes, in the order in which they became durable."""
@@ -87,11 +96,10 @@ class Simulation:
         self._resources = resources
         self._db = db
         self._watched = app.with_handlers(self._watched_handler)
-        for topic in app.handlers:
-            self.broker.create(topic, partitions)
-        for topic in app.delay_topics:
-            self.broker.create(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
-        self.broker.create(app.dead_topic, partitions)
+        for topic in (*app.handlers, *app.delay_topics, app.dead_topic):
+            if not self.broker.partitions(topic):
+                config = _DELAY_TOPIC if topic in app.delay_topics else None
+                self.broker.create(topic, partitions, config)
         self._runner = self._new_runner()
 
     # What happens
@@ -141,6 +149,7 @@ class Simulation:
 
     def crash(self) -> None:
         """Lose everything that is not on the broker, and begin again from the committed offsets."""
+        self._runner.crash()
         self._runner = self._new_runner()
 
     # What can be asked
@@ -192,9 +201,16 @@ class Simulation:
             publisher=_CreatingPublisher(self.broker),
             clock=self.clock,
             resources=self._resources,
-            connection=None if self._db is None else lambda: self._db,
+            connection=self._connection if self.app.delivery in _WITH_DATABASE else None,
             watch=self.outcomes.append,
         )
+
+    def _connection(self) -> object:
+        if self._db is None:
+            raise ContextError(
+                "ctx.db: this simulation has no database; pass Simulation(app, db=...)"
+            )
+        return self._db
 
     def _ahead(self, topic: str) -> list[Record]:
         """The records of a topic that are not complete."""
@@ -203,8 +219,13 @@ class Simulation:
         found: list[Record] = []
         for place in places:
             start, end = self.broker.bounds(place)
-            start = committed[place].offset if place in committed else start
-            found += self.broker.read(place, start, end)
+            position = committed.get(place, Position(start))
+            done = done_beyond.decode(position)
+            found += [
+                record
+                for record in self.broker.read(place, position.offset, end)
+                if not any(first <= record.offset < last for first, last in done)
+            ]
         return found
 
     def _watched_handler(self, handler: Handler) -> Handler:
@@ -271,14 +292,15 @@ def _noted(
             note(error)
 
     @wraps(call)
-    def watched(*arguments: Any) -> None:
+    def watched(*arguments: Any) -> Any:
         told = notes(*arguments)
         try:
-            call(*arguments)
+            returned = call(*arguments)
         except BaseException as error:
             tell(told, error)
             raise
         tell(told, None)
+        return returned
 
     @wraps(call)
     async def watched_async(*arguments: Any) -> None:
@@ -291,6 +313,18 @@ def _noted(
         tell(told, None)
 
     return watched_async if is_async else watched
+
+
+def _check(
+    app: App, db: object | None, clock: VirtualClock | None, broker: MemoryBroker | None
+) -> None:
+    if broker is not None and clock is None:
+        raise ConfigurationError("Simulation: broker= needs the clock= that it was made with")
+    if db is not None and app.delivery not in _WITH_DATABASE:
+        raise ConfigurationError(
+            f'Simulation: db= for the app "{app.name}", whose delivery {app.delivery!r} has no'
+            f" database; choose one of {', '.join(map(repr, _WITH_DATABASE))}"
+        )
 
 
 def _kept(record: Record) -> Kept:
