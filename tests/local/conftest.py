@@ -47,9 +47,18 @@ def jar_cache() -> Path:
     return folders.jars_folder()
 
 
+@pytest.fixture(scope="session")
+def make_home(tmp_path_factory, jar_cache: Path):
+    def make() -> Home:
+        folder = tmp_path_factory.mktemp("stack") / "home"
+        own = {"REDRIVE_HOME": str(folder), "REDRIVE_JARS": str(jar_cache)}
+        return Home(folder, os.environ | own)
+
+    return make
+
+
 @pytest.fixture
-def home(tmp_path: Path, jar_cache: Path):
-    folder = tmp_path / "home"
-    made = Home(folder, os.environ | {"REDRIVE_HOME": str(folder), "REDRIVE_JARS": str(jar_cache)})
+def home(make_home):
+    made = make_home()
     yield made
     made.run("down", "--delete")

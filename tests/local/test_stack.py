@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from redrive.local import stack
+from redrive.errors import LocalError
+from redrive.local import ports, stack
+from redrive.local.postgres import Postgres
+from redrive.local.postgres import data_folder as postgres_folder
 from redrive.local.waiting import wait_until
 
 
@@ -63,38 +67,53 @@ def first_value(bootstrap, topic):
     return message.value()
 
 
-def test_up_twice_is_one_stack_and_down_ends_exactly_that(home):
-    first = home.up()
-    again = home.run("up")
-    processes = tree(first)
+@pytest.fixture(scope="module")
+def shared(make_home):
+    """One stack for all tests that only look at it, brought up by two commands at once."""
+    home = make_home()
+    rivals = [home.begin("up", "--json") for _ in range(2)]
+    yield home, [(rival.communicate()[0], rival.returncode) for rival in rivals]
+    home.run("down", "--delete")
 
-    assert first["up"]
+
+def test_two_ups_at_once_are_one_stack(shared):
+    _, (first, second) = shared
+    assert first == second
+    assert first[1] == 0
+
+
+def test_up_again_is_the_same_stack_and_says_what_to_do_next(shared):
+    home, ((said, _), _) = shared
+    first = json.loads(said)
+    again = home.run("up")
     assert home.up() == first
-    assert f"export REDRIVE_BOOTSTRAP='{first['bootstrap']}'" in again.stdout
-    assert f"export REDRIVE_DATABASE='{first['database']}'" in again.stdout
-    assert home.run("status").returncode == 0
+    assert f"export REDRIVE_BOOTSTRAP='{first['bootstrap']}'\n" in again.stdout
+    assert f"export REDRIVE_DATABASE='{first['database']}'\n" in again.stdout
     with psycopg.connect(first["database"]) as db:
         assert db.execute("show wal_level").fetchone() == ("logical",)
 
-    assert home.run("down").stdout == "Ended kafka-1, postgres.\n"
-    assert gone(processes)
-    assert home.run("status").returncode == 1
-    assert home.run("down").stdout == "Nothing was running.\n"
 
-
-def test_the_password_is_shown_only_when_asked_for(home):
-    answer = home.up()
+def test_the_password_is_shown_only_when_asked_for(shared):
+    home, ((said, _), _) = shared
     passfile = home.folder / "local" / "postgres" / "passfile"
     password = passfile.read_text().strip().rpartition(":")[2]
 
     assert passfile.stat().st_mode & 0o777 == 0o600
-    for verb in (["up"], ["up", "--json"], ["status"], ["status", "--json"]):
-        assert password not in home.run(*verb).stdout
+    for arguments in (["up"], ["status", "--json"]):
+        assert password not in home.run(*arguments).stdout
     shown = home.run("status", "--json", "--show-password").stdout
     assert f"postgresql://redrive:{password}@127.0.0.1" in shown
-    wrong = answer["database"].replace("redrive@", "redrive:wrong@")
+    wrong = json.loads(said)["database"].replace("redrive@", "redrive:wrong@")
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(wrong)
+
+
+@pytest.mark.parametrize("option", ["--kafka-port", "--postgres-port"])
+def test_a_running_stack_keeps_its_ports(shared, option):
+    home, _ = shared
+    refused = home.run("up", option, "19999")
+    assert refused.returncode == 2
+    assert "not 19999; end it first with `redrive local down`" in refused.stderr
 
 
 def test_a_stack_that_lost_power_comes_up_with_its_data(home):
@@ -128,20 +147,20 @@ def data_folder(home):
     return Path(json.loads((home.folder / "local" / "stack.json").read_text())["postgres_data"])
 
 
-def test_only_what_died_is_started_again(home):
+def test_up_starts_only_what_died_and_down_ends_all_of_it(home):
     before = pids(home.up())
-    os.kill(before["kafka-1"], signal.SIGKILL)
-    assert wait_until(lambda: home.run("status").returncode == 1, 60)
-    after = pids(home.up())
-    assert after["postgres"] == before["postgres"]
-    assert after["kafka-1"] != before["kafka-1"]
+    os.kill(before["postgres"], signal.SIGKILL)
+    assert home.run("status").returncode == 1
+    answer = home.up()
+    after, processes = pids(answer), tree(answer)
+    assert after["kafka-1"] == before["kafka-1"]
+    assert after["postgres"] != before["postgres"]
 
-
-def test_two_ups_at_once_are_one_stack(home):
-    rivals = [home.begin("up", "--json") for _ in range(2)]
-    answers = [rival.communicate()[0] for rival in rivals]
-    assert [rival.returncode for rival in rivals] == [0, 0]
-    assert answers[0] == answers[1]
+    assert home.run("status").returncode == 0
+    assert home.run("down").stdout == "Ended kafka-1, postgres.\n"
+    assert gone(processes)
+    assert home.run("status").returncode == 1
+    assert home.run("down").stdout == "Nothing was running.\n"
 
 
 @pytest.mark.parametrize("option", ["--kafka-port", "--postgres-port"])
@@ -166,16 +185,17 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(home):
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_server_that_does_not_start_shows_the_end_of_its_log(home):
-    home.up()
-    home.run("down")
-    data = data_folder(home)
-    (data / "postgresql.conf").write_text("no_such_setting = 1\n")
-    refused = home.run("up")
-    assert refused.returncode == 2
-    assert "postgres ended at once" in refused.stderr
-    assert "no_such_setting" in refused.stderr
-    assert home.run("down").stdout == "Nothing was running.\n"
+def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path):
+    tmp_path.chmod(0o711)
+    postgres = Postgres(tmp_path, ports.free(), postgres_folder(tmp_path), short_lived=True)
+    try:
+        postgres.prepare()
+        (postgres.data / "postgresql.conf").write_text("no_such_setting = 1\n")
+        with pytest.raises(LocalError, match=r"(?s)postgres ended at once; .*no_such_setting"):
+            postgres.start()
+        assert not postgres.running
+    finally:
+        shutil.rmtree(postgres.data.parent)
 
 
 def test_three_brokers_survive_the_loss_of_one(home):
@@ -201,10 +221,12 @@ def test_the_context_manager_leaves_alone_what_ran_before(home, monkeypatch):
         broker = mine.brokers[0]
         own = home.up()
         assert own["bootstrap"] == mine.bootstrap
-        broker.kill()
+        broker.stop()
         assert broker.pid is None
         broker.start()
-        assert broker.running
+        mine.postgres.kill()
+        assert mine.postgres.pid is None
+        mine.postgres.start()
         with stack(home=home.folder) as same:
             assert same.bootstrap == mine.bootstrap
         assert broker.running
@@ -216,7 +238,10 @@ def test_the_context_manager_leaves_alone_what_ran_before(home, monkeypatch):
 
 OWNER = """
 import sys
-from redrive.local import stack
+from redrive.errors import LocalError
+from redrive.local import ports, stack
+from redrive.local.postgres import Postgres
+from redrive.local.postgres import data_folder as postgres_folder
 with stack(ephemeral=True) as mine:
     print(mine.home, mine.brokers[0].pid, mine.postgres.pid, flush=True)
     sys.stdin.read()

@@ -51,6 +51,7 @@ class Postgres(Member):
         return self._passfile.read_text().strip().rpartition(":")[2]
 
     def prepare(self) -> None:
+        folders.usable(self.data.parent)
         account = unprivileged(self.data)
         if not (self.data / "PG_VERSION").exists():
             self._initialise(account)
@@ -145,7 +146,7 @@ def data_folder(local: Path) -> Path:
     if account is None or account.reaches(folder):
         return folder / "data"
     key = hashlib.sha256(str(local).encode()).hexdigest()[:16]
-    return folders.usable(SHARED / key) / "data"
+    return SHARED / key / "data"
 
 
 def binaries(account: Account | None) -> Path:
