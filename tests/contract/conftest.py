@@ -138,10 +138,3 @@ def broker(request: pytest.FixtureRequest, redrive_prefix: str) -> Iterator[InMe
     on_kafka = OnKafka(redrive_prefix, stack.bootstrap)
     yield on_kafka
     on_kafka.close()
-
-
-@pytest.fixture
-def kafka(request: pytest.FixtureRequest, redrive_prefix: str) -> Iterator[OnKafka]:
-    on_kafka = OnKafka(redrive_prefix, request.getfixturevalue("redrive_stack").bootstrap)
-    yield on_kafka
-    on_kafka.close()

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
-from redrive.kafka.config import admin_config, make_handle
+from redrive.kafka.config import admin_config, make_handle, report_error
 from redrive.kafka.errors import BrokerError, MissingTopicError
 from redrive.kafka.rdkafka import TopicDescription
 
@@ -21,7 +21,6 @@ PATIENCE: Final = 30.0
 """Seconds that a trouble may last before it is an error."""
 
 _PAUSE: Final = 0.05
-_REQUEST_SECONDS: Final = 10.0
 _PASSING: Final = frozenset(
     {
         "_TRANSPORT",
@@ -57,26 +56,42 @@ class Admin:
         self._patience = patience
         self._client: AdminClient | None = None
         self._lock = threading.Lock()
+        self._trouble: KafkaError | None = None
 
     @property
     def client(self) -> AdminClient:
         """The client itself. It has no close: it ends when nobody holds it."""
         with self._lock:
             if self._client is None:
-                self._client = make_handle(AdminClient, admin_config(self._settings))
+                config = admin_config(self._settings)
+                self._client = make_handle(AdminClient, config, self._note_trouble)
             return self._client
 
     def ask(self, what: str, request: Callable[[AdminClient], _Answer]) -> _Answer:
         """What the request gives; BrokerError says what could not be done, and why."""
         end = time.monotonic() + self._patience
+        self._trouble = None
         while True:
             try:
                 return request(self.client)
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
-                if error.name() not in _PASSING or time.monotonic() >= end:
-                    raise _cannot(what, error) from None
+            # Connections tell why they fail only here.
+            self.client.poll(0)
+            if not is_passing(error) or self._is_shut_out() or time.monotonic() >= end:
+                raise _cannot(what, error, self._trouble)
             pause(_PAUSE)
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        report_error(error)
+        # The first tells most: those after it are its consequences.
+        if error.name() == "_AUTHENTICATION" or (
+            self._trouble is None and error.name() != "_ALL_BROKERS_DOWN"
+        ):
+            self._trouble = error
+
+    def _is_shut_out(self) -> bool:
+        return self._trouble is not None and self._trouble.name() == "_AUTHENTICATION"
 
     def wait_until(self, what: str, fulfilled: Callable[[], bool]) -> None:
         """Brokers learn of a change a moment after it was made: come back when all know."""
@@ -90,9 +105,7 @@ class Admin:
         """One topic, or MissingTopicError. Asking never creates it."""
 
         def describe(client: AdminClient) -> TopicDescription:
-            asked = client.describe_topics(
-                TopicCollection([name]), request_timeout=_REQUEST_SECONDS
-            )
+            asked = client.describe_topics(TopicCollection([name]))
             try:
                 found: TopicDescription = asked[name].result()
             except KafkaException as raised:
@@ -114,14 +127,15 @@ def is_passing(error: KafkaError) -> bool:
     return error.name() in _PASSING
 
 
-def _cannot(what: str, error: KafkaError) -> BrokerError:
+def _cannot(what: str, error: KafkaError, trouble: KafkaError | None) -> BrokerError:
     name = error.name()
-    if name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
-        advice = "no broker answers: check the address and that Kafka runs (`redrive doctor`)"
+    if trouble is not None and trouble.name() == "_AUTHENTICATION":
+        error, advice = trouble, "check protocol, mechanism, user and password"
+    elif name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
+        error = trouble or error
+        advice = "no broker answers: check the address, the protocol and that Kafka runs"
     elif name.endswith("AUTHORIZATION_FAILED"):
-        advice = "this user may not do that: see `redrive doctor` for what is missing"
-    elif name.endswith(("AUTHENTICATION_FAILED", "_AUTHENTICATION")):
-        advice = "the broker does not know this user: check user, password and mechanism"
+        advice = "this user may not do that: `redrive doctor module:app` says what is missing"
     else:
         advice = "see the broker's log"
-    return BrokerError(f"cannot {what} ({name}: {error.str()}): {advice}")
+    return BrokerError(f"cannot {what} ({error.name()}: {error.str()}): {advice}")

@@ -6,6 +6,8 @@ What redrive's guarantees stand on is set last, so that nothing else can change 
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -16,6 +18,8 @@ from redrive.errors import ConfigurationError
 from redrive.secret import MASK, Secret, is_secret
 
 log: Final = logging.getLogger("redrive.kafka")
+# Without any handler Python would print warnings to stderr: that is the application's choice.
+log.addHandler(logging.NullHandler())
 
 Config = dict[str, Any]
 _Handle = TypeVar("_Handle")
@@ -24,6 +28,9 @@ _LARGEST_MESSAGE: Final = (
     1_000_000_000  # librdkafka's own maximum: the topic decides, not the client
 )
 _CONSUMER_ONLY: Final = ("fetch.", "queued.", "session.", "heartbeat.", "max.poll.", "check.crcs")
+_TIMES: Final = re.compile(r"\(after \d+ms.*", re.DOTALL)
+_QUIET: Final = 60.0
+_REMEMBERED: Final = 1000
 _PRODUCER_ONLY: Final = ("linger.", "batch.", "compression.", "message.timeout", "queue.buffering.")
 
 
@@ -63,13 +70,21 @@ def consumer_config(settings: Settings, group: str) -> Config:
 
 def admin_config(settings: Settings) -> Config:
     """For an admin client."""
-    return _shared(settings, without=_CONSUMER_ONLY + _PRODUCER_ONLY)
+    # A request that nobody answers shall leave time for another one.
+    return {
+        "socket.timeout.ms": 10_000,
+        **_shared(settings, without=_CONSUMER_ONLY + _PRODUCER_ONLY),
+    }
 
 
-def make_handle(make: Callable[..., _Handle], config: Config) -> _Handle:
+def make_handle(
+    make: Callable[..., _Handle],
+    config: Config,
+    on_error: Callable[[KafkaError], None] | None = None,
+) -> _Handle:
     """A producer, consumer or admin client; a mistake in the settings is a ConfigurationError."""
     try:
-        return make({**config, "error_cb": report_error}, logger=log)
+        return make({**config, "error_cb": on_error or report_error}, logger=log)
     except KafkaException as error:
         # Its text may quote the value that it does not take.
         text = error.args[0].str()
@@ -81,7 +96,30 @@ def make_handle(make: Callable[..., _Handle], config: Config) -> _Handle:
 
 def report_error(error: KafkaError) -> None:
     """Errors that are not of one request: librdkafka goes on trying by itself."""
-    log.warning("%s (librdkafka tries again)", error.str())
+    log.warning("%s: librdkafka goes on trying", error.str())
+
+
+class NotAgain(logging.Filter):
+    """Lets the same line pass once a minute: librdkafka repeats itself ten times a second."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._told: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is news."""
+        text = _TIMES.sub("", record.getMessage())
+        now = self._clock()
+        if now - self._told.get(text, -_QUIET) < _QUIET:
+            return False
+        if len(self._told) >= _REMEMBERED:
+            self._told.clear()
+        self._told[text] = now
+        return True
+
+
+log.addFilter(NotAgain())
 
 
 def security_config(security: Security) -> Config:

@@ -7,7 +7,6 @@ it keeps no member alive. Brokers refuse these commits while the group has membe
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
 
 import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -18,8 +17,6 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import METADATA_BYTES, BrokerError, metadata_too_long
 from redrive.ports import Position
 from redrive.record import TopicPartition
-
-_REQUEST_SECONDS: Final = 10.0
 
 
 class KafkaProgress:
@@ -66,13 +63,12 @@ class KafkaProgress:
         answer = client.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self._group, asked)],
             require_stable=True,
-            request_timeout=_REQUEST_SECONDS,
         )
         return _checked(answer[self._group].result())
 
     def _store(self, client: AdminClient, wanted: list[confluent_kafka.TopicPartition]) -> None:
         answer = client.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._group, wanted)], request_timeout=_REQUEST_SECONDS
+            [ConsumerGroupTopicPartitions(self._group, wanted)]
         )
         try:
             _checked(answer[self._group].result())

@@ -1,0 +1,75 @@
+"""Passing troubles are waited out; others are errors that say why."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from redrive.config import load_settings
+from redrive.kafka.admin import Admin, is_passing
+from redrive.kafka.errors import BrokerError, MissingTopicError
+
+
+def describe(client):
+    return client.describe_cluster(request_timeout=1).result()
+
+
+def test_a_passing_trouble_is_asked_again(admin):
+    troubles = ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "LEADER_NOT_AVAILABLE"]
+    answers = [KafkaException(KafkaError(getattr(KafkaError, name))) for name in troubles]
+
+    def request(_):
+        if answers:
+            raise answers.pop()
+        return "at last"
+
+    assert admin.ask("do it", request) == "at last"
+
+
+def test_a_lasting_trouble_is_an_error(settings):
+    def request(_):
+        raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
+
+    with pytest.raises(BrokerError, match=r"cannot do it .NOT_COORDINATOR: .*see the broker's log"):
+        Admin(settings, patience=0.2).ask("do it", request)
+
+
+def test_what_will_not_pass_is_not_asked_twice(admin):
+    calls = []
+
+    def request(_):
+        calls.append(1)
+        raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    with pytest.raises(BrokerError, match="this user may not do that: `redrive doctor"):
+        admin.ask("do it", request)
+    assert len(calls) == 1
+
+
+def test_why_nobody_answers(nowhere):
+    with pytest.raises(BrokerError, match=r"Connection refused.*no broker answers"):
+        Admin(nowhere, patience=0).ask("describe the cluster", describe)
+
+
+def test_a_plaintext_listener_where_tls_was_expected(redrive_stack):
+    settings = load_settings(
+        {"bootstrap": redrive_stack.bootstrap, "security": {"protocol": "SSL"}}, environ={}
+    )
+    with pytest.raises(BrokerError, match="PLAINTEXT broker listener"):
+        Admin(settings, patience=0).ask("describe the cluster", describe)
+
+
+def test_a_missing_topic_is_not_created_by_asking(admin, redrive_prefix):
+    for _ in range(2):
+        with pytest.raises(MissingTopicError):
+            admin.topic(redrive_prefix)
+
+
+def test_waiting_for_something_that_does_not_happen(settings):
+    with pytest.raises(BrokerError, match="the end of the world did not happen within 0 s"):
+        Admin(settings, patience=0.1).wait_until("the end of the world", lambda: False)
+
+
+def test_which_troubles_pass():
+    assert is_passing(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+    assert not is_passing(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

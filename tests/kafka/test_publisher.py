@@ -1,0 +1,84 @@
+"""What librdkafka does with writes that cannot be made, and how redrive says so."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from redrive.config import load_settings
+from redrive.errors import ConfigurationError, PublishError
+from redrive.kafka.publisher import FlushPublisher
+from redrive.record import Write
+
+
+def settings_of(stack, **librdkafka):
+    options = {name.replace("_", "."): value for name, value in librdkafka.items()}
+    return load_settings({"bootstrap": stack.bootstrap, "librdkafka": options}, environ={})
+
+
+def test_a_full_queue_is_waited_for(redrive_stack, log, place):
+    settings = settings_of(redrive_stack, queue_buffering_max_messages=10)
+    FlushPublisher(settings).publish([Write(place.topic, None, b"%d" % n) for n in range(1000)])
+    assert [int(record.value) for record in log.read(place, 0, 1000)] == list(range(1000))
+
+
+def test_many_threads_share_one_publisher_and_each_hears_of_its_own(redrive_stack, log, place):
+    publisher = FlushPublisher(settings_of(redrive_stack, topic_metadata_propagation_max_ms=1))
+    told = []
+
+    def work(number):
+        for _ in range(20):
+            publisher.publish([Write(place.topic, None, b"%d" % number)])
+            with pytest.raises(PublishError) as caught:
+                publisher.publish([Write(f"{place.topic}.{number}", None, b"v")])
+            told.append((number, str(caught.value)))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(log.read(place, 0, 80)) == 80
+    assert len(told) == 80
+    assert all(f"{place.topic}.{number} " in text for number, text in told)
+
+
+def test_a_broker_that_is_not_there(nowhere):
+    quick = load_settings(
+        {"bootstrap": nowhere.bootstrap, "librdkafka": {"message.timeout.ms": 500}}, environ={}
+    )
+    with pytest.raises(PublishError, match="check that the brokers are up and reachable") as caught:
+        FlushPublisher(quick).publish([Write("t", b"the key", b"v"), Write("t", None, b"v")])
+    assert "the key" not in str(caught.value)
+    assert caught.value.__notes__ == ["2 of 2 writes were refused"]
+
+
+def test_after_a_fatal_error_the_next_publish_has_a_new_producer(settings, log, place, monkeypatch):
+    publisher = FlushPublisher(settings)
+    publisher.publish([Write(place.topic, None, b"1")])
+    finished = publisher._producers[False]
+
+    def fail(*_):
+        raise KafkaException(KafkaError(KafkaError._FATAL, "sequence lost", True))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("redrive.kafka.publisher._produce", fail)
+        with pytest.raises(PublishError, match="sequence lost"):
+            publisher.publish([Write(place.topic, None, b"2")])
+    publisher.publish([Write(place.topic, None, b"3")])
+    assert publisher._producers[False] is not finished
+    assert [record.value for record in log.read(place, 0, 2)] == [b"1", b"3"]
+
+
+def test_a_setting_that_librdkafka_does_not_know(redrive_stack, place):
+    publisher = FlushPublisher(settings_of(redrive_stack, no_such_setting="x"))
+    with pytest.raises(ConfigurationError, match=r"No such configuration property.*no\.such"):
+        publisher.publish([Write(place.topic, None, b"v")])
+
+
+def test_no_producer_is_made_before_it_is_needed(nowhere):
+    publisher = FlushPublisher(nowhere)
+    assert publisher._producers == {}
+    publisher.close()
