@@ -1,0 +1,179 @@
+"""`@app.recover`: called before a record is buried, tried again until it works, never hot."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from redrive import App, Bury, InPlace, Record, RetryPolicy
+from redrive.durations import milliseconds
+from redrive.testing import Simulation
+
+
+def app_with_recovery(retry, failures=0, error=RuntimeError("no"), *, is_async=False):  # noqa: B008 -- one is enough
+    """An app whose handler always fails, and whose recovery fails so many times."""
+    app = App("items")
+    app.recovered = []
+    left = [failures]
+
+    @app.handler("orders", retry=retry)
+    def handle(record, ctx):
+        ctx.send("never", b"of a failed attempt")
+        raise error
+
+    def recover(record, error, ctx):
+        ctx.send("refunds", record.value, key=record.key)
+        if left[0] > 0:
+            left[0] -= 1
+            raise ConnectionError("the refund service is down")
+        app.recovered.append((record, error, ctx.envelope))
+
+    async def recover_async(record, error, ctx):
+        recover(record, error, ctx)
+
+    app.recover(recover_async if is_async else recover)
+    return app
+
+
+def calls(sim):
+    return [("recovery" if each.recovery else "handler", each.after) for each in sim.attempts]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("redeliver", ["handler", "origin"])
+def test_a_recovery_that_fails_twice_then_works(is_async, redeliver):
+    retry = RetryPolicy("5m 30m", redeliver=redeliver)
+    app = app_with_recovery(retry, failures=2, is_async=is_async)
+    with Simulation(app) as sim:
+        sim.send("orders", b"v", key="k", headers=(("id", b"1"),))
+        sim.run_until_empty()
+        assert calls(sim) == [
+            ("handler", "0s"),
+            ("handler", "5m"),
+            ("handler", "35m"),
+            ("recovery", "35m"),
+            ("recovery", "40m"),  # tried again later, in the shortest delay
+            ("recovery", "45m"),
+        ]
+        assert [each.attempt for each in sim.attempts] == [1, 2, 3, 3, 3, 3]  # the count is kept
+        assert [(sent.key, sent.value) for sent in sim.sent("refunds")] == [(b"k", b"v")]
+        assert sim.sent("never") == []
+        [dead] = sim.dead
+        assert (dead.reason, dead.envelope.attempt) == ("exhausted", 3)
+        assert dead.envelope.error_message == "no"  # the handler's error, not the recovery's
+        assert (dead.record.key, dead.record.headers) == (b"k", (("id", b"1"),))
+        assert (sim.parked, sim.lag) == ([], 0)
+
+
+def test_a_recovery_gets_the_record_the_error_and_the_context():
+    error = RuntimeError("no")
+    app = app_with_recovery(RetryPolicy(), error=error)
+    with Simulation(app) as sim:
+        sim.send("orders", b"v", key="k")
+        sim.run()
+        [(record, given, envelope)] = app.recovered
+        assert isinstance(record, Record)
+        assert (record.value, record.data, given) == (b"v", b"v", error)
+        assert (envelope.attempt, envelope.error_message) == (1, "no")
+
+
+def test_a_recovery_in_a_later_process_is_told_the_error_as_far_as_it_is_known():
+    app = app_with_recovery(RetryPolicy("5m"), failures=1, error=Bury("malformed"))
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run()
+        sim.crash()
+        sim.run_until_empty()
+        [(_, error, envelope)] = app.recovered
+        assert "malformed" in str(error)
+        assert envelope.dead_reason == "rejected"
+        assert [dead.reason for dead in sim.dead] == ["rejected"]
+        assert calls(sim) == [("handler", "0s"), ("recovery", "0s"), ("recovery", "5m")]
+
+
+def test_without_delay_topics_a_recovery_backs_off_in_memory():
+    app = app_with_recovery(RetryPolicy(), failures=10)
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run_until_empty()
+        times = [milliseconds(each.after) for each in sim.attempts if each.recovery]
+        waits = [later - earlier for earlier, later in pairwise(times)]
+        assert waits == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000, 60000]
+        assert sum(not each.recovery for each in sim.attempts) == 1
+        assert len(sim.dead) == len(sim.sent("refunds")) == 1
+
+
+def test_a_recovery_that_backs_off_does_not_block_other_keys():
+    app = app_with_recovery(RetryPolicy(), failures=3)
+    with Simulation(app) as sim:
+        sim.send("orders", b"1", key="a")
+        sim.run()
+        sim.send("orders", b"2", key="b")
+        sim.run()
+        assert [each.record.value for each in sim.attempts if not each.recovery] == [b"1", b"2"]
+
+
+def test_a_crash_between_recoveries_repeats_work_and_loses_nothing():
+    app = app_with_recovery(RetryPolicy(), failures=2)
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run()
+        assert (sim.dead, sim.lag) == ([], 1)
+        sim.crash()
+        sim.run_until_empty()
+        assert (len(sim.dead), sim.lag) == (1, 0)
+
+
+def test_what_expires_on_its_way_back_to_its_origin_is_recovered_too():
+    retry = RetryPolicy("5m", redeliver="origin", max_duration="6m")
+    app = app_with_recovery(retry)
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run()
+        sim.clock.advance("1h")
+        sim.run()
+        assert [error.args for _, error, _ in app.recovered] == [("RuntimeError: no",)]
+        assert [dead.reason for dead in sim.dead] == ["expired"]
+
+
+def test_what_is_discarded_is_recovered_first_and_its_messages_go_out():
+    app = app_with_recovery(RetryPolicy("5m", on_exhausted="discard"), failures=1)
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run_until_empty()
+        assert (len(app.recovered), len(sim.sent("refunds")), sim.dead) == (1, 1, [])
+        assert sim.outcomes[-1].kind == "discard"
+
+
+def test_in_place_tries_come_before_the_recovery():
+    app = app_with_recovery(RetryPolicy(first=InPlace(3)))
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run_until_empty()
+        assert [kind for kind, _ in calls(sim)] == ["handler"] * 3 + ["recovery"]
+
+
+def test_each_handler_has_its_own_recovery_or_the_apps():
+    app = App("items")
+    called = []
+
+    def fail(record, ctx):
+        raise RuntimeError("no")
+
+    app.handler("a")(fail)
+    app.handler("b")(fail)
+
+    @app.recover
+    def everybodys(record, error, ctx):
+        called.append(("everybodys", record.topic))
+
+    @app.recover("b")
+    def own(record, error, ctx):
+        called.append(("own", record.topic))
+
+    with Simulation(app) as sim:
+        sim.send("a", b"1")
+        sim.send("b", b"2")
+        sim.run()
+    assert sorted(called) == [("everybodys", "a"), ("own", "b")]
