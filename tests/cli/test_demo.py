@@ -1,0 +1,118 @@
+"""`redrive demo`: exits 0, and its output tells the whole story to somebody new to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive.cli import app as cli
+from redrive.cli import demo as verb
+from redrive.demo.simulated import simulate
+from redrive.demo.story import EVENTS
+from redrive.durations import text
+
+
+@pytest.fixture(scope="module")
+def telling():
+    return simulate()
+
+
+@pytest.fixture(scope="module")
+def output():
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def steps(telling, record):
+    return [
+        (text(step.at), step.kind, step.topic) for step in telling.steps if step.record == record
+    ]
+
+
+def test_an_update_without_its_create_goes_through_all_delays_and_is_buried(telling):
+    assert steps(telling, "update ghost") == [
+        ("0s", "parked", "items.retry.5m"),
+        ("5m", "parked", "items.retry.5m"),
+        ("10m", "parked", "items.retry.30m"),
+        ("40m", "parked", "items.retry.30m"),
+        ("1h10m", "parked", "items.retry.30m"),
+        ("1h40m", "parked", "items.retry.1h"),
+        ("2h40m", "buried", "items.dead"),
+    ]
+
+
+def test_an_update_whose_create_is_late_is_handled_at_its_next_attempt(telling):
+    assert steps(telling, "update lamp") == [
+        ("1m", "parked", "items.retry.5m"),
+        ("6m", "handled", ""),
+    ]
+
+
+def test_an_undecodable_record_is_dead_at_once_with_its_bytes(telling):
+    assert steps(telling, "update desk") == [("2m", "buried", "items.dead")]
+    record, envelope = telling.dead[0]
+    assert (record.key, record.value) == (b"desk", b'{"id": "desk", "stat')
+    assert envelope.dead_reason == "undecodable"
+    assert telling.intact
+
+
+def test_all_others_are_handled_when_they_arrive(telling):
+    healthy = [event for event in EVENTS if event.item not in ("ghost", "desk")]
+    at_once = [step for step in telling.steps if step.kind == "handled" and step.attempt == 1]
+    assert len(at_once) == len(healthy) - 1  # the update of lamp waits
+    assert {text(step.at) for step in at_once} == {"0s", "1m", "3m", "4m", "45m", "2h"}
+
+
+def test_every_record_is_somewhere(telling):
+    assert telling.lost == 0
+    assert telling.parked == 0
+    assert telling.handled + len(telling.dead) == len(EVENTS)
+
+
+def test_the_output_tells_all_of_it(output):
+    for part in (
+        "Nobody promises that the create arrives first",
+        '@app.handler("item.update"',
+        "   10m  update ghost        3  parked in items.retry.30m, due 40m",
+        " 2h40m  update ghost        7  no delay is left: buried in items.dead",
+        "x -5m-> x -5m-> x -30m-> x -30m-> x -30m-> x -1h-> x  dead, exhausted, at 2h40m",
+        "x -5m-> ok  handled at 6m",
+        "item.update   7 --+",
+        "+--> items.retry.30m   3",
+        '  value                   {"id": "desk", "stat',
+        "   0  lost",
+        "2h40m went by in the story",
+        "redrive local up",
+    ):
+        assert part in output
+
+
+def test_without_a_terminal_the_output_is_plain_text_in_any_encoding():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "redrive", "demo"]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+    assert b"\x1b" not in done.stdout
+
+
+def test_a_story_that_loses_a_record_fails(monkeypatch, telling):
+    monkeypatch.setattr(verb, "simulate", lambda: replace(telling, dead=telling.dead[:1]))
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 1
+    assert "   1  lost" in result.output
+
+
+def test_a_story_that_changes_a_dead_record_fails(monkeypatch, telling):
+    (record, envelope), *others = telling.dead
+    changed = (replace(record, value=b"{}"), envelope)
+    monkeypatch.setattr(verb, "simulate", lambda: replace(telling, dead=[changed, *others]))
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 1
+    assert "other bytes than were sent" in result.output
