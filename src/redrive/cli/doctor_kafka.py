@@ -1,0 +1,219 @@
+"""What `redrive doctor` asks of Kafka: brokers, topics, permissions, clock."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from redrive.app import App
+from redrive.cli.doctor_database import clock_finding
+from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
+from redrive.cli.topics import look
+from redrive.config import Settings
+from redrive.errors import RedriveError
+from redrive.kafka.admin import Admin
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.rdkafka import ConfigResource, ResourceType
+from redrive.kafka.topics import KafkaTopics
+from redrive.record import TopicPartition, Write
+from redrive.topics import Plan, TopicPlan
+
+_SINCE_TOPIC_IDS: Final = (2, 8)
+_METADATA_BYTES: Final = 4096
+_PATIENCE: Final = 4.0
+_HURRY: Final = {"socket.timeout.ms": 5000}  # somebody is waiting at a terminal
+_WEEK_MINUTES: Final = 7 * 24 * 60
+
+
+def check_kafka(
+    settings: Settings, app: App | None, outage: int, *, probe: bool
+) -> Iterator[Finding]:
+    """All there is to know; what cannot be known without a broker is said to be unchecked."""
+    settings = replace(settings, librdkafka={**_HURRY, **settings.librdkafka})
+    admin = Admin(settings, patience=_PATIENCE)
+    try:
+        cluster = admin.ask(
+            "describe the cluster",
+            lambda client: client.describe_cluster(include_authorized_operations=True).result(),
+        )
+    except RedriveError as error:
+        yield wrong("broker", str(error), "start Kafka, or correct the address or the security")
+        for subject in ("broker version", "topics", "permissions", "broker clock"):
+            yield not_checked(subject, "no broker answers")
+        return
+    count = len(cluster.nodes)
+    yield ok("broker", f"{count} broker{'s' * (count != 1)} at {settings.servers()}")
+    yield from _guarded("broker version", lambda: _check_version(admin, cluster.nodes[0].id))
+    if app is None:
+        yield not_checked("topics", "no app was named: redrive doctor module:app")
+        yield not_checked("permissions", "no app was named: redrive doctor module:app")
+    else:
+        yield from _guarded("topics", lambda: _check_topics(settings, admin, app, outage))
+        yield from _guarded("permissions", lambda: _check_permissions(admin, app, cluster))
+    if probe:
+        yield from _guarded("broker clock", lambda: _check_clock(settings, admin))
+    else:
+        yield not_checked("broker clock", "say --probe to have a topic made, written and deleted")
+
+
+def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """One check that fails does not keep the others from being made."""
+    try:
+        yield from check()
+    except RedriveError as error:
+        yield warning(subject, str(error), "ask for the permission to see it, or look by hand")
+
+
+# Version and settings of a broker
+
+
+def _check_version(admin: Admin, broker: int) -> Iterator[Finding]:
+    settings = admin.ask(
+        f"read the settings of broker {broker}", lambda client: _broker_settings(client, broker)
+    )
+    protocol = settings.get("inter.broker.protocol.version")
+    # Kafka 4 has no such setting any more.
+    if protocol is not None and _version(protocol) < _SINCE_TOPIC_IDS:
+        yield wrong("broker version", f"protocol {protocol}", "use Kafka 2.8 or newer: topic ids")
+    else:
+        yield ok("broker version", f"protocol {protocol}" if protocol else "Kafka 4 or newer")
+    metadata = int(settings.get("offset.metadata.max.bytes", _METADATA_BYTES))
+    if metadata < _METADATA_BYTES:
+        yield warning(
+            "commit metadata",
+            f"offset.metadata.max.bytes is {metadata}",
+            f"raise it to {_METADATA_BYTES}: more work done ahead survives a restart",
+        )
+    kept = int(settings.get("offsets.retention.minutes", _WEEK_MINUTES))
+    if kept < _WEEK_MINUTES:
+        yield warning(
+            "progress",
+            f"offsets.retention.minutes is {kept}: a stopped app forgets where it was after that",
+            f"raise it to {_WEEK_MINUTES} at least",
+        )
+
+
+def _broker_settings(client: AdminClient, broker: int) -> dict[str, str]:
+    (future,) = client.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
+    return {name: entry.value for name, entry in future.result().items() if entry.value is not None}
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.partition("-")[0].split(".")[:2])
+
+
+# Topics, as `redrive topics` sees them
+
+
+def _check_topics(settings: Settings, admin: Admin, app: App, outage: int) -> Iterator[Finding]:
+    plan, _ = look(app, KafkaTopics(settings, admin=admin), outage=outage)
+    yield from topic_findings(plan)
+
+
+def topic_findings(plan: Plan) -> Iterator[Finding]:
+    """Each topic's problems; one line for those that have none."""
+    for topic in plan.topics:
+        yield from _topic_findings(topic)
+
+
+def _topic_findings(topic: TopicPlan) -> Iterator[Finding]:
+    subject = f"topic {topic.name}"
+    if not topic.problems and topic.state is not None:
+        yield ok(subject, f"{topic.role}, {topic.state.partitions} partitions")
+    for problem in topic.problems:
+        by_hand = "see docs/topics.md" if problem.weight == "note" else "do it by hand"
+        todo = by_hand if problem.fix is None else f"redrive topics --apply would {problem.fix}"
+        verdict = wrong if problem.weight == "wrong" else warning
+        yield verdict(subject, problem.text, todo)
+
+
+# Permissions, as the broker tells them
+
+
+def _check_permissions(admin: Admin, app: App, cluster: Any) -> Iterator[Finding]:
+    missing_topics = []
+    for name, needed in _needed(app).items():
+        allowed = _allowed_on_topic(admin, name)
+        if allowed is None:
+            missing_topics.append(name)
+            continue
+        yield permission_finding(f"permissions on {name}", needed, allowed)
+    yield permission_finding(
+        f"permissions on group {app.name}", {"READ", "DESCRIBE"}, _allowed_on_group(admin, app.name)
+    )
+    if missing_topics:
+        yield not_checked(f"permissions on {', '.join(missing_topics)}", "not there yet")
+        yield permission_finding(
+            "permission to create topics", {"CREATE"}, _names(cluster.authorized_operations)
+        )
+
+
+def _needed(app: App) -> dict[str, set[str]]:
+    sources = {
+        name: {"READ", "DESCRIBE"} | ({"WRITE"} if handler.retry.redeliver == "origin" else set())
+        for name, handler in app.handlers.items()
+    }
+    delays = {name: {"READ", "WRITE", "DESCRIBE"} for name in app.delay_topics}
+    return {**sources, **delays, app.dead_topic: {"WRITE", "DESCRIBE"}}
+
+
+def permission_finding(subject: str, needed: set[str], allowed: set[str] | None) -> Finding:
+    """What is needed against what the broker says is allowed."""
+    if allowed is None:
+        return not_checked(subject, "the broker does not tell")
+    lacking = sorted(needed - allowed)
+    if lacking:
+        return wrong(subject, f"{' and '.join(lacking)} not allowed", f"grant {', '.join(lacking)}")
+    return ok(subject, f"{', '.join(sorted(needed))} allowed")
+
+
+def _allowed_on_topic(admin: Admin, name: str) -> set[str] | None:
+    def ask(client: AdminClient) -> Any:
+        topics = TopicCollection([name])
+        return client.describe_topics(topics, include_authorized_operations=True)[name].result()
+
+    try:
+        return _names(admin.ask(f"describe {name}", ask).authorized_operations)
+    except RedriveError:
+        return None
+
+
+def _allowed_on_group(admin: Admin, group: str) -> set[str] | None:
+    def ask(client: AdminClient) -> Any:
+        asked = client.describe_consumer_groups([group], include_authorized_operations=True)
+        return asked[group].result()
+
+    return _names(admin.ask(f"describe group {group}", ask).authorized_operations)
+
+
+def _names(operations: Any) -> set[str] | None:
+    return None if operations is None else {operation.name for operation in operations}
+
+
+# The clock of the broker that leads a new topic
+
+
+def _check_clock(settings: Settings, admin: Admin) -> Iterator[Finding]:
+    """A record's log-append time is the only time that Kafka tells."""
+    name = f"redrive-doctor-{uuid.uuid4().hex[:12]}"
+    topics = KafkaTopics(settings, admin=Admin(settings))
+    topics.create(name, 1, {"message.timestamp.type": "LogAppendTime"})
+    publisher, log = FlushPublisher(settings), KafkaLog(settings, name, admin=admin)
+    try:
+        publisher.publish([Write(name, None, b"")])  # connects
+        before = time.time_ns() // 1_000_000
+        publisher.publish([Write(name, None, b"")])
+        after = time.time_ns() // 1_000_000
+        record = log.read(TopicPartition(name, 0), 1, 2)[0]
+        yield clock_finding("broker clock", (record.timestamp or 0) - (before + after) // 2)
+    finally:
+        publisher.close()
+        log.close()
+        topics.delete(name)

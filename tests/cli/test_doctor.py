@@ -1,0 +1,225 @@
+"""`redrive doctor`: every line, and which of them stop a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from redrive.cli import doctor_machine
+from redrive.cli.doctor_database import clock_finding
+from redrive.cli.doctor_kafka import permission_finding, topic_findings
+from redrive.cli.doctor_machine import check_jars, check_java, check_python
+from redrive.ports import TopicState
+from redrive.topics import Plan, Problem, TopicPlan
+
+
+def findings(result):
+    """By subject; of several lines about one subject, the last."""
+    data = json.loads(result.output)
+    return {line["subject"]: line for line in data["findings"]}
+
+
+@pytest.fixture
+def stack_arguments(redrive_stack):
+    return ["--bootstrap", redrive_stack.bootstrap, "--database", redrive_stack.database, "--json"]
+
+
+# Against a real Kafka and PostgreSQL
+
+
+def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, stack_arguments):
+    target = shop(delivery="idempotent")
+    made = redrive(
+        "topics", target, "--apply", "--create-sources", "--bootstrap", redrive_stack.bootstrap
+    )
+    assert made.exit_code == 0
+    result = redrive("doctor", target, *stack_arguments, "--probe")
+    assert result.exit_code == 0
+    found = findings(result)
+    assert {
+        subject for subject, line in found.items() if line["verdict"] == "ok"
+    } >= {
+        "python",
+        "java",
+        "app",
+        "settings",
+        "broker",
+        "broker version",
+        f"topic {redrive_prefix}.orders",
+        f"topic {redrive_prefix}.dead",
+        f"permissions on {redrive_prefix}.retry.5s",
+        f"permissions on group {redrive_prefix}",
+        "database",
+        "database permissions",
+    }  # fmt: skip
+    assert found["broker"]["seen"] == f"1 broker at {redrive_stack.bootstrap}"
+    # Measured on one machine; how far apart is not the test's business.
+    assert found["broker clock"]["seen"].endswith("this machine")
+    assert found["database clock"]["seen"].endswith("this machine")
+
+
+def test_the_probe_leaves_nothing_behind(redrive, shop, stack_arguments, redrive_stack):
+    from confluent_kafka.admin import AdminClient
+
+    redrive("doctor", *stack_arguments, "--probe")
+    topics = AdminClient({"bootstrap.servers": redrive_stack.bootstrap}).list_topics().topics
+    assert [name for name in topics if name.startswith("redrive-doctor-")] == []
+
+
+def test_missing_topics_stop_a_run(redrive, shop, redrive_prefix, stack_arguments):
+    result = redrive("doctor", shop(), *stack_arguments)
+    assert result.exit_code == 1
+    found = findings(result)
+    dead = found[f"topic {redrive_prefix}.dead"]
+    assert (dead["verdict"], dead["seen"]) == ("wrong", "missing")
+    assert dead["todo"].startswith("redrive topics --apply would create")
+    assert found["permission to create topics"]["verdict"] == "ok"
+
+
+def test_without_an_app_what_needs_one_is_said_not_left_out(redrive, shop, stack_arguments):
+    result = redrive("doctor", *stack_arguments)
+    assert result.exit_code == 0
+    found = findings(result)
+    unchecked = {subject for subject, line in found.items() if line["verdict"] == "not checked"}
+    assert {"app", "topics", "permissions", "broker clock"} <= unchecked
+    assert found["broker"]["verdict"] == found["database"]["verdict"] == "ok"
+
+
+# Without
+
+
+def test_nothing_given_at_all(redrive, shop):
+    result = redrive("doctor")
+    assert result.exit_code == 0
+    assert (
+        "not checked broker: no address is given (--bootstrap, REDRIVE_BOOTSTRAP)" in result.output
+    )
+    assert "not checked database: none is given" in result.output
+
+
+def test_an_app_needs_a_broker_and_perhaps_a_database(redrive, shop):
+    result = redrive("doctor", shop(delivery="outbox"), "--json")
+    assert result.exit_code == 1
+    found = findings(result)
+    assert found["broker"]["verdict"] == found["database"]["verdict"] == "wrong"
+    assert "delivery 'outbox' needs one" in found["database"]["seen"]
+
+
+def test_nobody_answers(redrive, shop):
+    dsn = "postgresql://me:hunter2@127.0.0.1:9/shop"
+    result = redrive("doctor", shop(), "--bootstrap", "127.0.0.1:9", "--database", dsn, "--json")
+    assert result.exit_code == 1
+    found = findings(result)
+    assert found["broker"]["verdict"] == found["database"]["verdict"] == "wrong"
+    assert "Connection refused" in found["broker"]["seen"]
+    assert found["topics"]["verdict"] == "not checked"
+    assert "postgresql://me:***@127.0.0.1:9/shop cannot be reached" in found["database"]["seen"]
+    assert "hunter2" not in result.output
+
+
+def test_an_address_that_no_database_understands_is_not_printed_in_parts(redrive, shop):
+    result = redrive("doctor", "--database", "hunter2 is my password", "--json")
+    found = findings(result)
+    assert found["database"]["verdict"] == "wrong"
+    assert "not one that PostgreSQL understands" in found["database"]["seen"]
+    assert "hunter2" not in result.output
+
+
+def test_mistakes_in_app_and_settings(redrive, shop, monkeypatch):
+    monkeypatch.setenv("REDRIVE_SECURITY_PROTOCOL", "TLS")
+    result = redrive("doctor", "gone:app", "--json")
+    assert result.exit_code == 1
+    found = findings(result)
+    assert "there is no module gone" in found["app"]["seen"]
+    assert "REDRIVE_SECURITY_PROTOCOL: is 'TLS'" in found["settings"]["seen"]
+    assert found["broker"]["verdict"] == found["database"]["verdict"] == "not checked"
+
+
+def test_each_bad_line_says_what_to_do(redrive, shop):
+    result = redrive("doctor", shop(delivery="outbox"), "--json")
+    bad = [line for line in findings(result).values() if line["verdict"] in ("wrong", "warning")]
+    assert bad
+    assert all(line["todo"] for line in bad)
+
+
+# The machine
+
+
+def test_python_versions():
+    verdicts = [check_python(version).verdict for version in ((3, 10, 9), (3, 11, 0), (3, 14, 0))]
+    assert verdicts == ["wrong", "ok", "warning"]
+
+
+def test_no_java(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    finding = check_java()
+    assert finding.verdict == "wrong"
+    assert "install Java 17" in finding.todo
+
+
+def test_java_is_not_missed_where_there_is_no_spark(monkeypatch):
+    monkeypatch.setattr(doctor_machine, "_installed", lambda _: False)
+    assert check_java().verdict == check_jars().verdict == "not checked"
+
+
+def test_an_old_java(monkeypatch, tmp_path):
+    fake = Path(tmp_path / "java")
+    fake.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    finding = check_java()
+    assert finding.verdict == "wrong"
+    assert "is 11" in finding.seen
+
+
+def test_jars_that_are_not_there_yet_stop_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("REDRIVE_HOME", str(tmp_path))
+    finding = check_jars()
+    assert finding.verdict == "warning"
+    assert "redrive local up" in finding.todo
+
+
+# Judgements
+
+
+@pytest.mark.parametrize(
+    ("difference", "verdict", "seen"),
+    [
+        (0, "ok", "0 ms behind this machine"),
+        (1000, "ok", "1000 ms ahead of this machine"),
+        (-1001, "warning", "1001 ms behind this machine"),
+        (90_000, "warning", "90000 ms ahead of this machine"),
+    ],
+)
+def test_clocks(difference, verdict, seen):
+    finding = clock_finding("clock", difference)
+    assert (finding.verdict, finding.seen) == (verdict, seen)
+
+
+def test_permissions():
+    assert permission_finding("p", {"READ"}, {"READ", "WRITE"}).verdict == "ok"
+    assert permission_finding("p", {"READ"}, None).verdict == "not checked"
+    lacking = permission_finding("p", {"READ", "WRITE", "DESCRIBE"}, {"DESCRIBE"})
+    assert (lacking.verdict, lacking.seen) == ("wrong", "READ and WRITE not allowed")
+    assert lacking.todo == "grant READ, WRITE"
+
+
+def test_topic_problems_by_weight():
+    state = TopicState(1, 1, {})
+    plan = Plan(
+        "a",
+        (
+            TopicPlan("t", "dead", state, (Problem("bad"), Problem("hm", weight="note"))),
+            TopicPlan("u", "source", state, ()),
+        ),
+    )
+    assert [(line.subject, line.verdict) for line in topic_findings(plan)] == [
+        ("topic t", "wrong"),
+        ("topic t", "warning"),
+        ("topic u", "ok"),
+    ]
