@@ -100,6 +100,7 @@ class Postgres(Member):
     def _initialise(self, account: Account | None) -> None:
         """Into a folder beside, moved into place at the end: a killed one leaves no half."""
         stage = self.data.with_name("data.new")
+        processes.end(processes.strays(f"-D{stage}"), ())  # of a killed `up`: two would mix
         shutil.rmtree(stage, ignore_errors=True)
         shutil.rmtree(self.data, ignore_errors=True)
         stage.mkdir(parents=True, mode=0o700)
