@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redrive.app import App
-from redrive.cli.load import load_app
+from redrive.loading import load_app
 from redrive.errors import ConfigurationError
 
 NUMBERS = itertools.count()

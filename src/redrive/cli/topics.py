@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from redrive.app import App
-from redrive.cli.load import load_app
+from redrive.loading import load_app
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError

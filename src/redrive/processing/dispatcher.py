@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from redrive.ports import Clock
 
 Sink = Callable[[PartitionProcessor, Report], None]
-"""Where outcomes go: it makes their writes durable, then settles their offsets."""
+"""Where outcomes go, to be made durable and settled. Called in the order of each lane, one at a
+time: it takes note and comes back, it does not wait."""
 
 
 class Dispatcher:
@@ -54,26 +55,22 @@ class Dispatcher:
     def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> None:
         """Take in records that were read."""
         with self.changed:
-            report = processor.offer(records, self._clock.now())
+            self._tell(processor, processor.offer(records, self._clock.now()))
             self.changed.notify_all()
-        self._tell(processor, report)
 
     def tick(self) -> int | None:
         """Let time pass; gives the time of the next thing that happens by itself."""
-        reports: list[tuple[PartitionProcessor, Report]] = []
         upcoming: list[int] = []
         with self.changed:
             now = self._clock.now()
             for processor in (*self._fresh, *self._parked):
                 time = processor.next_due()
                 if time is not None and time <= now:
-                    reports.append((processor, processor.due(now)))
+                    self._tell(processor, processor.due(now))
                     time = processor.next_due()
                     self.changed.notify_all()
                 if time is not None:
                     upcoming.append(time)
-        for processor, report in reports:
-            self._tell(processor, report)
         return min(upcoming, default=None)
 
     def take(self) -> Lot | None:
@@ -95,19 +92,20 @@ class Dispatcher:
         """Take the results of a lot, or of its first part."""
         processor = lot.processor
         with self.changed:
-            report = processor.complete(lot, results, self._clock.now(), finished=finished)
+            # Within the lock: the next record of a lane must not be told of before this one.
+            now = self._clock.now()
+            self._tell(processor, processor.complete(lot, results, now, finished=finished))
             if finished:
                 self._running -= 1
                 self._parked_running -= processor.delay is not None
                 self.changed.notify_all()
-        self._tell(processor, report)
 
     def acknowledge(self, work: Work, result: Result) -> None:
         """Take a manual acknowledgement."""
         with self.changed:
             report = work.processor.acknowledge(work, result, self._clock.now())
+            self._tell(work.processor, report)
             self.changed.notify_all()
-        self._tell(work.processor, report)
 
     @property
     def idle(self) -> bool:
