@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 
+from rich.console import Console
+
+from redrive.cli.topics import table
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError
 from redrive.kafka.topics import KafkaTopics
+from redrive.ports import TopicState
+from redrive.topics import Configure, Plan, Problem, TopicPlan
 
 
 def test_show_apply_and_show_again(redrive, shop, redrive_stack, redrive_prefix):
@@ -72,3 +79,20 @@ def test_no_address_at_all_is_one_sentence(redrive, shop):
 def test_an_outage_that_is_no_duration(redrive, shop):
     failed = redrive("topics", shop(), "--bootstrap", "127.0.0.1:9", "--outage", "soon")
     assert "'soon' is not a duration" in str(failed.exception)
+
+
+def test_the_table_of_a_terminal():
+    state = TopicState(4, 1, {})
+    wrong = Problem(
+        "cleanup.policy is [compact]", Configure("a.dead", {"cleanup.policy": "delete"})
+    )
+    plan = Plan(
+        "a", (TopicPlan("src", "source", state, ()), TopicPlan("a.dead", "dead", None, (wrong,)))
+    )
+    console = Console(width=140, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(table(plan))
+    shown = console.file.getvalue()
+    assert "topics of a" in shown
+    # Squared brackets are text, not markup.
+    assert "cleanup.policy is [compact] (--apply: set cleanup.policy=delete on a.dead)" in shown
+    assert re.search(r"src\s+│ source │ 4\s+│ ok", shown)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from redrive.app import App
-from redrive.loading import load_app
 from redrive.errors import ConfigurationError
+from redrive.loading import load_app
 
 NUMBERS = itertools.count()
 SHOP = "from redrive.app import App\napp = App('shop')\nother = App('other')\nnumber = 7\n"

@@ -15,10 +15,10 @@ from redrive.app import App
 from redrive.cli.doctor_database import check_database
 from redrive.cli.doctor_machine import check_machine
 from redrive.cli.finding import Finding, not_checked, ok, wrong
-from redrive.loading import load_app
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
+from redrive.loading import load_app
 
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "wrong": "red", "not checked": "dim"}
 

@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from redrive.app import App
-from redrive.loading import load_app
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
+from redrive.loading import load_app
 from redrive.ports import Topics
 from redrive.topics import Fix, Plan, TopicPlan, apply, plan_topics, topic_names
 
@@ -117,7 +117,7 @@ def _show(plan: Plan, applied: Applied) -> None:
         else:
             console.print(f"[red]failed[/]  {escape(f'{fix}: {error}')}", soft_wrap=True)
     if console.is_terminal:
-        console.print(_table(plan))
+        console.print(table(plan))
     else:
         for topic in plan.topics:
             for line in _lines(topic):
@@ -125,17 +125,18 @@ def _show(plan: Plan, applied: Applied) -> None:
     console.print(_last_word(plan), soft_wrap=True)
 
 
-def _table(plan: Plan) -> Table:
-    table = Table(title=f"topics of {plan.app}", title_justify="left")
+def table(plan: Plan) -> Table:
+    """The plan for people at a terminal."""
+    shown = Table(title=f"topics of {plan.app}", title_justify="left")
     for column in ("topic", "is", "partitions", "what"):
-        table.add_column(column, overflow="fold")
+        shown.add_column(column, overflow="fold")
     for topic in plan.topics:
         bad = any(problem.weight == "wrong" for problem in topic.problems)
         colour = "red" if bad else "yellow" if topic.problems else "green"
         partitions = "-" if topic.state is None else str(topic.state.partitions)
         what = escape("\n".join(_lines(topic)))
-        table.add_row(escape(topic.name), topic.role, partitions, f"[{colour}]{what}[/]")
-    return table
+        shown.add_row(escape(topic.name), topic.role, partitions, f"[{colour}]{what}[/]")
+    return shown
 
 
 def _lines(topic: TopicPlan) -> list[str]:

@@ -5,7 +5,7 @@ Type checkers refuse them where they are documented; so they are imported once, 
 
 from __future__ import annotations
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # see above
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # -- see above
     AclOperation,
     AlterConfigOpType,
     ConfigEntry,
