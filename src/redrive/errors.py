@@ -50,6 +50,9 @@ class EnvelopeError(RedriveError):
 class PublishError(RedriveError):
     """A write did not become durable; nothing that depends on it may be committed."""
 
+    refused: Sequence[object] = ()
+    """The very writes that were refused, where the publisher knows them; the others are durable."""
+
 
 class HandlerTimeout(RedriveError):
     """A handler did not end, or did not acknowledge its record, within its time-out."""

@@ -285,6 +285,11 @@ class RetryPolicy:
         """Whether the record is older than the policy allows."""
         return self.max_duration is not None and now > self._born(envelope) + self.max_duration
 
+    def park_instead(self, envelope: Envelope, now: int) -> Park | None:
+        """Where a record goes that can wait in place no longer; None if there is nowhere."""
+        decision = self._park(envelope, now, None)
+        return decision if isinstance(decision, Park) else None
+
     def recover_later(self, envelope: Envelope, now: int) -> Park | None:
         """Where a record waits whose recovery failed; None where there is no delay topic."""
         if not self.hops:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -103,18 +103,36 @@ class Admin:
 
     def topic(self, name: str) -> TopicDescription:
         """One topic, or MissingTopicError. Asking never creates it."""
+        found = self.topics([name])
+        if name not in found:
+            raise MissingTopicError(name)
+        return found[name]
 
-        def describe(client: AdminClient) -> TopicDescription:
-            asked = client.describe_topics(TopicCollection([name]))
-            try:
-                found: TopicDescription = asked[name].result()
-            except KafkaException as raised:
-                if raised.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise MissingTopicError(name) from None
-                raise
+    def topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
+        """The topics that exist. Asking never creates one."""
+        if not names:
+            return {}
+
+        def describe(client: AdminClient) -> dict[str, TopicDescription]:
+            asked = client.describe_topics(TopicCollection(list(names)))
+            found: dict[str, TopicDescription] = {}
+            for name, answer in asked.items():
+                try:
+                    found[name] = answer.result()
+                except KafkaException as raised:
+                    if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
             return found
 
-        return self.ask(f'describe topic "{name}"', describe)
+        return self.ask(f"describe {', '.join(names)}", describe)
+
+    def members(self, group: str) -> int:
+        """How many active members a group has; a group that does not exist has none."""
+
+        def describe(client: AdminClient) -> int:
+            return len(client.describe_consumer_groups([group])[group].result().members)
+
+        return self.ask(f"describe group {group}", describe)
 
 
 def pause(seconds: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import confluent_kafka
@@ -20,7 +20,7 @@ from redrive.config import Settings
 from redrive.kafka.admin import PATIENCE, Admin, is_passing
 from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.errors import BrokerError, MissingTopicError, OffsetsGoneError, ends_before
-from redrive.kafka.rdkafka import OffsetSpec
+from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
 from redrive.record import Record, TopicPartition
 
 _LOT: Final = 1000
@@ -58,8 +58,12 @@ class KafkaLog:
 
     def topic_id(self, topic: str) -> str:
         """The topic's id, written as Kafka's own tools write it."""
-        # librdkafka writes plain base64, Kafka the variant for addresses.
-        return str(self._admin.topic(topic).topic_id).replace("+", "-").replace("/", "_")
+        return _id_of(self._admin.topic(topic))
+
+    def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]:
+        """Id and number of partitions of many topics, for the price of one."""
+        found = self._admin.topics(names)
+        return {name: (_id_of(one), len(one.partitions)) for name, one in found.items()}
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The first readable offset, and the last stable one: open transactions are not passed."""
@@ -81,6 +85,20 @@ class KafkaLog:
             raise BrokerError(
                 f"no leader for some of {', '.join(map(str, partitions))}: check the brokers"
             ) from None
+
+    def appended_since(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """For each partition the first record appended at or after the time: offset and its time.
+
+        None where there is none yet. Exact for topics with log-append time.
+        """
+        if not times:
+            return {}
+        return self._admin.ask(
+            f"look up times in {', '.join(map(str, times))}",
+            lambda client: _list_since(client, times),
+        )
 
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
         """The records with start <= offset < end; all of them, or an error."""
@@ -152,6 +170,11 @@ class KafkaLog:
             return self._idle.pop() if self._idle else make_handle(Consumer, self._config)
 
 
+def _id_of(topic: TopicDescription) -> str:
+    # librdkafka writes plain base64, Kafka the variant for addresses.
+    return str(topic.topic_id).replace("+", "-").replace("/", "_")
+
+
 class _NoLeaderError(Exception):
     """librdkafka's one answer for a missing topic, a missing partition and a missing leader."""
 
@@ -164,7 +187,7 @@ def _list_bounds(
             {_kafkas(partition): spec for partition in partitions},
             isolation_level=IsolationLevel.READ_COMMITTED,
         )
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # -- theirs
     ]
     try:
         first, last = (
@@ -176,6 +199,21 @@ def _list_bounds(
             raise _NoLeaderError from None
         raise
     return {partition: (first[partition], last[partition]) for partition in partitions}
+
+
+def _list_since(
+    client: AdminClient, times: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int] | None]:
+    asked = client.list_offsets(
+        {_kafkas(place): OffsetSpec.for_timestamp(max(time, 0)) for place, time in times.items()},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+    )
+    found: dict[TopicPartition, tuple[int, int] | None] = {}
+    for key, future in asked.items():
+        answer = future.result()
+        at = None if answer.offset < 0 else (answer.offset, answer.timestamp)
+        found[TopicPartition(key.topic, key.partition)] = at
+    return found
 
 
 def _next(consumer: Consumer, size: int) -> list[Message]:
@@ -226,7 +264,7 @@ def _record(message: Message, partition: TopicPartition, offset: int) -> Record:
         offset,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),  # type: ignore[arg-type]  # read headers hold bytes
+        tuple(message.headers() or ()),  # type: ignore[arg-type]  # -- read headers hold bytes
         None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp,
     )
 

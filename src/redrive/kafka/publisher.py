@@ -39,21 +39,21 @@ class FlushPublisher:
             others = [one for one in refused if one.error.code() != KafkaError.MSG_SIZE_TOO_LARGE]
             refused = [*others, *self._deliver(neighbours, alone=True)]
         if refused:
-            raise _first(refused, writes)
+            raise first_refused(refused, writes)
 
     def close(self) -> None:
         """Let go of the producers. Nothing is in flight outside of `publish`."""
         with self._lock:
             self._producers.clear()
 
-    def _deliver(self, writes: Iterable[Write], *, alone: bool) -> list[_Refused]:
+    def _deliver(self, writes: Iterable[Write], *, alone: bool) -> list[Refused]:
         producer = self._producer(alone=alone)
-        refused: list[_Refused] = []
+        refused: list[Refused] = []
         for write in writes:
             try:
-                _produce(producer, write, refused)
+                produce(producer, write, refused)
             except KafkaException as raised:
-                refused.append(_Refused(write, raised.args[0], write.partition))
+                refused.append(Refused(write, raised.args[0], write.partition))
         # Every message ends, delivered or refused, within librdkafka's message.timeout.ms.
         while producer.flush(_POLL_SECONDS * 100):
             pass
@@ -75,13 +75,16 @@ class FlushPublisher:
             self._producers = kept
 
 
-class _Refused(NamedTuple):
+class Refused(NamedTuple):
+    """A write that did not become durable, and why."""
+
     write: Write
     error: KafkaError
     partition: int | None
 
 
-def _produce(producer: Producer, write: Write, refused: list[_Refused]) -> None:
+def produce(producer: Producer, write: Write, refused: list[Refused]) -> None:
+    """Hand a write to librdkafka; if it is refused later, that is noted."""
     options: dict[str, Any] = {} if write.timestamp is None else {"timestamp": write.timestamp}
     if write.headers:
         options["headers"] = list(write.headers)
@@ -99,17 +102,18 @@ def _produce(producer: Producer, write: Write, refused: list[_Refused]) -> None:
 
 
 def _report(
-    refused: list[_Refused], write: Write, error: KafkaError | None, message: Message
+    refused: list[Refused], write: Write, error: KafkaError | None, message: Message
 ) -> None:
     if error is not None:
-        refused.append(_Refused(write, error, message.partition()))
+        refused.append(Refused(write, error, message.partition()))
 
 
-def _first(refused: Sequence[_Refused], writes: Sequence[Write]) -> PublishError:
+def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:
     """The first in the order of the writes: reports come in any order."""
     order = {id(write): number for number, write in enumerate(writes)}
     first = min(refused, key=lambda one: order[id(one.write)])
     error = publish_error(first.write.topic, first.partition, first.error.name(), first.error.str())
     if len(refused) > 1:
         error.add_note(f"{len(refused)} of {len(writes)} writes were refused")
+    error.refused = [one.write for one in refused]
     return error

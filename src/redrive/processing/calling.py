@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -24,10 +25,11 @@ REPORT_EVERY: Final = 0.005
 Tell = Callable[[list[Result]], None]
 
 
-def run(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
+def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
     """Run a lot whose function is sync; gives the results that were not told on the way.
 
-    It stops at the first record that fails, because those behind it may have to wait for it.
+    It stops at the first record that fails, because those behind it may have to wait for it, and
+    begins with no record after `until` on the monotonic clock.
     """
     if lot.in_one_call:
         return _call_batch(lot.works, scope)
@@ -39,12 +41,13 @@ def run(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
             break
         result = call(work, scope)
         results.append(result)
-        if isinstance(result, BaseException):
+        now = monotonic()
+        if isinstance(result, BaseException) or now >= until:
             break
-        if monotonic() - told > REPORT_EVERY:
+        if now - told > REPORT_EVERY:
             tell(results)
             results = []
-            told = monotonic()
+            told = now
     return results
 
 
@@ -73,6 +76,8 @@ def _call(work: Work, scope: Scope) -> Result:
     handler = work.handler
     record = work.record
     context = Context(work, scope)
+    if work.due is not None:
+        scope.starts(work)
     try:
         record.data = record.value if handler.decode is None else _decoded(work)
         _nothing_to_await(handler.call(record, context))
@@ -85,6 +90,8 @@ async def _call_async(work: Work, scope: Scope) -> Result:
     handler = work.handler
     record = work.record
     context = Context(work, scope)
+    if work.due is not None:
+        scope.starts(work)
     try:
         record.data = record.value if handler.decode is None else _decoded(work)
         await _within_timeout(work, handler.call(record, context))

@@ -39,6 +39,7 @@ class Dispatcher:
         self._running = 0
         self._parked_running = 0
         self._parked_turn = False
+        self._paused = False
 
     def add(self, processor: PartitionProcessor) -> None:
         """Take up a partition."""
@@ -76,7 +77,7 @@ class Dispatcher:
     def take(self) -> Lot | None:
         """The next lot; None if nothing may run now. Every lot must be reported as finished."""
         with self.changed:
-            if self._running >= self._limit:
+            if self._paused or self._running >= self._limit:
                 return None
             self._parked_turn = not self._parked_turn
             turns = (
@@ -106,6 +107,30 @@ class Dispatcher:
             report = work.processor.acknowledge(work, result, self._clock.now())
             self._tell(work.processor, report)
             self.changed.notify_all()
+
+    def pause(self) -> None:
+        """Hand out nothing more; lots under way end after the record that runs now."""
+        with self.changed:
+            self._paused = True
+            for processor in (*self._fresh, *self._parked):
+                processor.cut_lots()
+
+    def resume(self) -> None:
+        """Hand out again."""
+        with self.changed:
+            self._paused = False
+            self.changed.notify_all()
+
+    def stop_waiting(self) -> None:
+        """Park what waits in place, where its policy has a delay topic for it."""
+        with self.changed:
+            for processor in (*self._fresh, *self._parked):
+                self._tell(processor, processor.stop_waiting(self._clock.now()))
+
+    @property
+    def running(self) -> int:
+        """How many lots are under way."""
+        return self._running
 
     @property
     def idle(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redrive.processing import calling
@@ -58,16 +60,19 @@ class InlineExecutor:
             self.abandon()
             raise
 
-    def run(self) -> int:
-        """Run what may run now, also what becomes ready by it; gives the number of lots."""
+    def run(self, until: float = inf) -> int:
+        """Run what may run now, also what becomes ready by it; gives the number of lots.
+
+        With `until` no record begins after that time of the monotonic clock.
+        """
         lots = 0
-        while (lot := self._dispatcher.take()) is not None:
+        while monotonic() < until and (lot := self._dispatcher.take()) is not None:
             lots += 1
             tell = _teller(self._dispatcher, lot)
             if lot.is_async:
                 results = self._wait(calling.run_async(lot, self._scope, tell))
             else:
-                results = calling.run(lot, self._scope, tell)
+                results = calling.run(lot, self._scope, tell, until)
             self._dispatcher.report(lot, results)
         return lots
 

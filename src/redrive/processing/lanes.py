@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +55,22 @@ class Lanes:
         """Make ready what has waited long enough."""
         while self._sleeping and self._sleeping[0][0] <= now:
             self._start(heappop(self._sleeping)[2])
+
+    def sleepers(self) -> list[Work]:
+        """The records that wait for their time: of a sleeping lane, its head."""
+        return [
+            sleeper.queue[0] if isinstance(sleeper, Lane) else sleeper
+            for _, _, sleeper in self._sleeping
+        ]
+
+    def drop(self, sleeper: Work) -> None:
+        """Take a sleeping record out; those behind it need not wait any more."""
+        what = sleeper.lane or sleeper
+        self._sleeping = [each for each in self._sleeping if each[2] is not what]
+        heapify(self._sleeping)
+        if sleeper.lane is not None:
+            sleeper.lane.queue.popleft()
+            self.free(sleeper.lane)
 
     def next_wake(self) -> int | None:
         """When `wake` has something to do."""

@@ -145,6 +145,7 @@ class PartitionProcessor:
             case policy.Wait():
                 return True
             case policy.Run():
+                work.due = max(due, envelope.not_before or 0)
                 if envelope.dead_reason is not None:
                     work.ending = Ending(
                         work.handler.retry.ending(envelope.dead_reason), _past_error(envelope)
@@ -228,11 +229,39 @@ class PartitionProcessor:
         """Where reading has to go back to, if a record was given back; asked once, then done."""
         return self._given_back.take_seek()
 
+    def stop_waiting(self, now: int) -> Report:
+        """Park what waits in place, where its policy has a delay topic for it."""
+        report = Report()
+        for work in self._lanes.sleepers():
+            if work.ending is not None or work.envelope is None:
+                continue
+            decision = work.handler.retry.park_instead(work.envelope, now)
+            if decision is not None:
+                self._lanes.drop(work)
+                report.outcomes.append(outcomes.park(self.app, self._subject(work), decision, None))
+        return report
+
+    def bury(self, record: Record, reason: str, error: BaseException, now: int) -> Report:
+        """End a record without calling anybody: it was proven to be deadly."""
+        report = Report()
+        self.tracker.receive([record.offset])
+        judged = intake.judge(record, self.app.name, in_delay_topic=self.delay is not None)
+        known = judged.envelope if isinstance(judged, intake.Ours) else None
+        seen = record if known is None else envelopes.at_origin(record, known)
+        envelope = (known or self._origin_envelope(record, now)).failed(error)
+        subject = Subject(record.offset, seen, envelope)
+        report.outcomes.append(outcomes.end(self.app, subject, policy.Bury(reason), error))
+        return report
+
+    def cut_lots(self) -> None:
+        """Lots under way end after the record that runs now."""
+        for lot in self._lots:
+            lot.cancelled = True
+
     def close(self) -> None:
         """The partition was taken away: nothing new begins, and late results do not count."""
         self.closed = True
-        for lot in self._lots:
-            lot.cancelled = True
+        self.cut_lots()
 
     def _put_back(
         self, lot: Lot, again: list[Work], holds: dict[Lane | None, int], *, finished: bool

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
+from time import time_ns
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,8 @@ class Scope:
         self.log = logging.getLogger(f"redrive.{app.name}")
         self._connection = connection
         self.acknowledge: Acknowledge = _nobody_listens
+        self.lateness: deque[int] = deque(maxlen=100_000)
+        """Milliseconds between due time and handler start, of records that were parked."""
 
     def connection(self) -> Any:
         """The database connection of the unit of work under way."""
@@ -46,6 +50,11 @@ class Scope:
                 ' "idempotent+outbox", or open a connection of your own'
             )
         return self._connection()
+
+    def starts(self, work: Work) -> None:
+        """Take note that the handler of a record that was parked starts now."""
+        if work.due is not None:
+            self.lateness.append(time_ns() // 1_000_000 - work.due)
 
     def envelope(self, work: Work) -> Envelope:
         """The envelope of a work; made when first asked for."""

@@ -35,6 +35,7 @@ class Work:
     """One record on its way through a processor."""
 
     __slots__ = (
+        "due",
         "ending",
         "envelope",
         "handler",
@@ -64,6 +65,8 @@ class Work:
         self.received = received
         self.envelope = envelope
         """None until somebody asks: most records never fail."""
+        self.due: int | None = None
+        """When it was due, if it was parked."""
         self.tries = 1
         self.ending: Ending | None = None
         self.lane: Lane | None = None

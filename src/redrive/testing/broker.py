@@ -59,15 +59,18 @@ class MemoryBroker:
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all that are not refused, in order; then say which was the first refused."""
-        refused: PublishError | None = None
+        first: PublishError | None = None
+        refused: list[Write] = []
         with self._lock:
             for write in writes:
                 try:
                     self._append(write)
                 except PublishError as error:
-                    refused = refused or error
-        if refused is not None:
-            raise refused
+                    first = first or error
+                    refused.append(write)
+        if first is not None:
+            first.refused = refused
+            raise first
 
     # Log
 

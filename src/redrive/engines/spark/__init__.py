@@ -1,0 +1,1 @@
+"""The data pipeline: PySpark Structured Streaming, from a laptop to a cluster."""

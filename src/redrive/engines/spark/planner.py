@@ -1,0 +1,242 @@
+"""Planner: what runs next, from the group's committed offsets and nothing else.
+
+It keeps nothing that a restart would miss: Spark's own offsets only count batches, and a lost, old
+or foreign checkpoint folder cannot matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from redrive.engines.spark import ranges
+from redrive.engines.spark.ranges import Lane, Range, View
+from redrive.engines.spark.spec import HORIZON, Spec
+from redrive.errors import RedriveError
+from redrive.kafka.errors import MissingTopicError
+from redrive.ports import Position
+from redrive.record import TopicPartition
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.ports import Clock, Progress
+
+RUN_MARK: Final = "redrive-run:"
+TOPICS_EVERY: Final = 2000
+"""Milliseconds between looks at topics (new partitions, made anew) and at who else is there."""
+
+
+class RivalError(RedriveError):
+    """Another run of the app is active."""
+
+
+class DataLossError(RedriveError):
+    """Records are gone although they were not complete."""
+
+
+class PlannersLog(Protocol):
+    """What a planner asks of Kafka."""
+
+    def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]: ...
+
+    def all_bounds(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]: ...
+
+    def appended_since(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]: ...
+
+
+@dataclass
+class Status:
+    """What a planner saw last; the driver reads it from a file."""
+
+    lane: Lane
+    planned: int = 0
+    """How often it has planned: one more each time."""
+    at: int = 0
+    lag: int = 0
+    """Records ahead of the progress, at most: offsets have gaps."""
+    parked: dict[str, int] = field(default_factory=dict)
+    next_due: dict[str, int] = field(default_factory=dict)
+    reached: bool = False
+    """Whether all is done that was there at the start."""
+    empty: bool = False
+    """Whether there is nothing at all ahead."""
+    lost: list[str] = field(default_factory=list)
+    trouble: str = ""
+    fatal: str = ""
+    stopped: bool = False
+
+    def write(self, path: Path) -> None:
+        """Replace the file in one step: the driver never reads half of it."""
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(asdict(self)))
+        beside.replace(path)
+
+
+class Planner:
+    """Plans the batches of one lane."""
+
+    def __init__(
+        self,
+        app: App,
+        spec: Spec,
+        lane: Lane,
+        *,
+        log: PlannersLog,
+        progress: Progress,
+        members: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self._app = app
+        self._spec = spec
+        self._lane = lane
+        self._log = log
+        self._progress = progress
+        self._members = members
+        self._clock = clock
+        self._mark = TopicPartition(app.dead_topic, 0)
+        self._topics: dict[str, tuple[str, int]] = {}
+        self._topics_at: int | None = None
+        self._cutoff: int | None = None
+        self._goal: dict[TopicPartition, int] | None = None
+        self._delays = app.delay_topics if lane == "retry" else {}
+        self.status = Status(lane)
+
+    def plan(self) -> list[list[Range]]:
+        """The next batch: the ranges of each task. Nothing to do is an empty plan."""
+        now = self._clock.now()
+        views = self._look(now)
+        starts = self._starts(views)
+        ends = {place: view.end for place, view in views.items()}
+        self._note(now, starts, ends)
+        if self._lane == "retry":
+            ends = self._due(now, starts, ends)
+        ends = self._up_to_goal(starts, ends)
+        found = ranges.ahead(starts, ends, self._delays, self._spec.max_records)
+        return ranges.pack(found, self._spec.tasks(self._lane))
+
+    def _up_to_goal(
+        self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        if self._goal is None:
+            self._goal = dict(ends)
+        self.status.reached = all(
+            starts[place].offset >= goal for place, goal in self._goal.items() if place in starts
+        )
+        if not self._spec.once:
+            return ends
+        return {place: min(end, self._goal.get(place, 0)) for place, end in ends.items()}
+
+    def _look(self, now: int) -> dict[TopicPartition, View]:
+        """All partitions of the lane, with their progress and bounds."""
+        if self._topics_at is None or now - self._topics_at >= TOPICS_EVERY:
+            self._look_at_topics()
+            self._topics_at = now
+        places = [
+            TopicPartition(topic, number)
+            for topic, (_, count) in self._topics.items()
+            for number in range(count)
+        ]
+        committed = self._progress.committed([*places, self._mark])
+        self._check_mark(committed.get(self._mark))
+        bounds = self._log.all_bounds(places)
+        return {place: View(*bounds[place], committed.get(place)) for place in places}
+
+    def _look_at_topics(self) -> None:
+        self._check_members()
+        names = self._app.handlers if self._lane == "main" else self._app.delay_topics
+        found = self._log.topics(list(names))
+        for name in names:
+            if name not in found:
+                raise MissingTopicError(name)
+            known = self._topics.get(name, found[name])
+            if known[0] != found[name][0]:
+                self._report_loss([f'topic "{name}" was deleted and made anew while this app ran'])
+        self._topics = found
+
+    def _check_members(self) -> None:
+        members = self._members()
+        if members:
+            raise RivalError(
+                f"the app {self._app.name} is running as a worker: its group has {members} active"
+                " member(s), so Spark must not commit for it; stop the worker first"
+            )
+
+    def _check_mark(self, found: Position | None) -> None:
+        if found is not None and found.metadata not in ("", RUN_MARK + self._spec.run):
+            raise RivalError(
+                f"another run of the app {self._app.name} on Spark has begun and taken over:"
+                " this one stops; what it had not committed is run by the other"
+            )
+
+    def _starts(self, views: Mapping[TopicPartition, View]) -> dict[TopicPartition, Position]:
+        starts = {
+            place: view.committed for place, view in views.items() if view.committed is not None
+        }
+        from_where = "earliest" if self._lane == "retry" else self._spec.start_from
+        first = ranges.begin_at(views, from_where)
+        news = {place: Position(offset) for place, offset in first.items()}
+        gone = ranges.lost(views)
+        if gone:
+            self._report_loss([str(each) for each in gone])
+            news.update({each.place: Position(each.begin) for each in gone})
+        if news:
+            # At once: records that come while nothing runs must not be passed by "latest".
+            self._progress.commit(news)
+        return {**starts, **news}
+
+    def _report_loss(self, told: list[str]) -> None:
+        if self._app.on_data_loss == "stop":
+            raise DataLossError(
+                "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
+            )
+        self.status.lost += told
+
+    def _due(
+        self,
+        now: int,
+        starts: Mapping[TopicPartition, Position],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """The ends of what is due, or due very soon."""
+        waiting = [place for place, start in starts.items() if ends[place] > start.offset]
+        # A record that was appended at t is due at t + delay, and those behind it later.
+        self._cutoff = now if self._cutoff is None else self._cutoff
+        horizon = self._cutoff if self._spec.once else now + HORIZON
+        since = self._log.appended_since(
+            {place: horizon - self._delays[place.topic] + 1 for place in waiting}
+        )
+        due = {place: start.offset for place, start in starts.items()}
+        for place in waiting:
+            found = since[place]
+            due[place] = ends[place] if found is None else min(found[0], ends[place])
+            if found is not None:
+                self._note_next(place.topic, found[1] + self._delays[place.topic])
+        return due
+
+    def _note_next(self, topic: str, due: int) -> None:
+        known = self.status.next_due.get(topic)
+        self.status.next_due[topic] = due if known is None else min(known, due)
+
+    def _note(
+        self,
+        now: int,
+        starts: Mapping[TopicPartition, Position],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        status = self.status
+        status.planned += 1
+        status.at = now
+        status.next_due = {}
+        status.lag = sum(ends[place] - start.offset for place, start in starts.items())
+        status.parked = dict.fromkeys(self._delays, 0)
+        for place, start in starts.items():
+            if place.topic in self._delays:
+                status.parked[place.topic] += ends[place] - start.offset
+        status.empty = status.lag == 0

@@ -1,0 +1,101 @@
+"""Runtime: what one Python worker process keeps from task to task.
+
+Consumers, producer, threads, event loop and the app's resources are made once per process and
+app, and never at import: worker processes are forks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from redrive.app import App
+from redrive.clock import WallClock
+from redrive.engines.spark.spec import Spec
+from redrive.kafka.admin import Admin
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.publisher import FlushPublisher
+from redrive.loading import load_app
+from redrive.processing.dispatcher import Dispatcher, Sink
+from redrive.processing.executors import Executor, InlineExecutor, executor_for
+from redrive.processing.outcomes import Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope
+
+
+@dataclass
+class Runtime:
+    """One app in one process."""
+
+    app: App
+    clock: WallClock
+    log: KafkaLog
+    progress: KafkaProgress
+    publisher: FlushPublisher
+    scope: Scope
+    topic_ids: dict[str, str]
+    dispatcher: Dispatcher
+    executor: Executor
+    sinks: dict[PartitionProcessor, Sink]
+    """Where the outcomes of each partition of the task under way go."""
+
+
+_runtimes: Final[dict[tuple[str, str, int], Runtime]] = {}
+
+
+def runtime(spec: Spec) -> Runtime:
+    """The runtime of this process; made when its first task asks."""
+    # A fork has the parent's objects, but not its threads: it makes its own.
+    key = (spec.target, spec.run, os.getpid())
+    if key not in _runtimes:
+        _runtimes[key] = _make(spec)
+    return _runtimes[key]
+
+
+def load(spec: Spec) -> App:
+    """The app, imported as the driver did."""
+    if spec.folder and os.path.isdir(spec.folder) and spec.folder not in sys.path:  # noqa: PTH112 -- a plain test
+        sys.path.insert(0, spec.folder)
+    return load_app(spec.target)
+
+
+def _make(spec: Spec) -> Runtime:
+    app = load(spec)
+    clock = WallClock()
+    admin = Admin(spec.settings)
+    topic_ids: dict[str, str] = {}
+    scope = Scope(app, topic_ids)
+    sinks: dict[PartitionProcessor, Sink] = {}
+
+    def sink(processor: PartitionProcessor, report: Report) -> None:
+        sinks[processor](processor, report)
+
+    dispatcher = Dispatcher(clock, app.concurrency, sink)
+    resources = Resources(app)
+    executor = _executor(app, scope, resources)
+    executor.start(dispatcher)
+    return Runtime(
+        app=app,
+        clock=clock,
+        log=KafkaLog(spec.settings, app.name, admin=admin),
+        progress=KafkaProgress(spec.settings, app.name, admin=admin),
+        publisher=FlushPublisher(spec.settings),
+        scope=scope,
+        topic_ids=topic_ids,
+        dispatcher=dispatcher,
+        executor=executor,
+        sinks=sinks,
+    )
+
+
+def _executor(app: App, scope: Scope, resources: Resources) -> Executor:
+    """In the task's own thread where one thread is enough: handing over costs more than it gains."""
+    found = executor_for(app, scope, resources)
+    alone = app.concurrency == 1 and not any(
+        handler.is_async or handler.ack == "manual" for handler in app.handlers.values()
+    )
+    return InlineExecutor(scope, resources) if alone and not resources.is_async else found

@@ -1,0 +1,51 @@
+"""Spec: what the driver tells planner and tasks; it travels pickled, never as Spark options.
+
+Options are shown in Spark's UI, and there are passwords in the settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from redrive.config import Settings
+from redrive.engines.spark.ranges import From, Lane
+
+HORIZON: int = 250
+"""Milliseconds that the retry lane plans ahead: held in the task, a record runs when it is due."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One run of one app on Spark."""
+
+    target: str
+    """The app, as module:name."""
+    folder: str
+    """Where its module was imported from, in case executors can see it too."""
+    settings: Settings
+    run: str
+    """Tells this run from others of the same app."""
+    scratch: str
+    """A folder of the driver's: stop requests, and what the planners saw."""
+    slots: int
+    once: bool = False
+    """Only what is there at the start, and of what is parked only what is due by then."""
+    start_from: From = "earliest"
+    batch_deadline: int = 5000
+    max_records: int = 500_000
+    commit_every: int = 1000
+
+    def tasks(self, lane: Lane) -> int:
+        """How many tasks a lane may have at once: the retry lane a quarter of the slots."""
+        retry = max(1, self.slots // 4)
+        return retry if lane == "retry" else max(1, self.slots - retry)
+
+    @property
+    def stop_file(self) -> Path:
+        """Once it exists, nothing new is planned, and tasks end at their next commit."""
+        return Path(self.scratch) / "stop"
+
+    def status_file(self, lane: Lane) -> Path:
+        """What the planner of a lane saw last."""
+        return Path(self.scratch) / f"status-{lane}.json"

@@ -1,0 +1,95 @@
+"""Kafka transactions: messages and progress, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from redrive.config import Settings
+from redrive.errors import RedriveError
+from redrive.kafka.config import consumer_config, make_handle, producer_config
+from redrive.kafka.errors import BrokerError
+from redrive.kafka.publisher import Refused, first_refused, produce
+from redrive.record import TopicPartition, Write
+
+if TYPE_CHECKING:
+    from redrive.ports import Position
+
+TIMEOUT: Final = 30.0
+_FENCED: Final = frozenset(
+    {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "FENCED_INSTANCE_ID"}
+)
+
+
+class FencedError(RedriveError):
+    """Another run of the app has taken over the partition."""
+
+
+class TransactionError(BrokerError):
+    """A transaction did not commit; its producer is finished."""
+
+
+class TransactionalProducer:
+    """One transactional id; after any error it is finished, and a new one has to be made."""
+
+    def __init__(self, settings: Settings, transactional_id: str, group: str) -> None:
+        self.id = transactional_id
+        self._group = group
+        config = producer_config(settings)
+        config["transactional.id"] = transactional_id
+        config["transaction.timeout.ms"] = 60_000
+        self._producer = make_handle(Producer, config)
+        self._members = make_handle(Consumer, consumer_config(settings, group))
+        self._call("begin to use", lambda: self._producer.init_transactions(TIMEOUT))
+
+    def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
+        """Write all and commit the progress in one transaction."""
+        refused: list[Refused] = []
+        offsets = [
+            confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
+            for partition, position in positions.items()
+        ]
+        producer = self._producer
+        try:
+            self._call("begin", producer.begin_transaction)
+            for write in writes:
+                produce(producer, write, refused)
+            metadata = self._members.consumer_group_metadata()
+            self._call(
+                "send offsets to",
+                lambda: producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT),
+            )
+            self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
+        except BaseException as error:
+            self._abort()
+            if refused and not isinstance(error, FencedError):
+                raise first_refused(refused, writes) from error
+            raise
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        self._members.close()
+
+    def _abort(self) -> None:
+        try:
+            self._producer.abort_transaction(5.0)
+        except KafkaException:
+            pass  # the broker aborts it: at once for the next owner of the id, or by its time-out
+
+    def _call(self, verb: str, call: object) -> None:
+        try:
+            call()  # type: ignore[operator]  # -- one of the producer's methods
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.name() in _FENCED:
+                raise FencedError(
+                    f"another run of the app {self._group} is active: it has taken over"
+                    f" {self.id}; this run stops, and nothing of what it had begun is committed"
+                ) from None
+            raise TransactionError(
+                f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()}): it is"
+                " taken back, and its records will run again"
+            ) from None
