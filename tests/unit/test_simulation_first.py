@@ -161,3 +161,15 @@ def test_one_given_back_twice_does_not_repeat_those_that_are_done():
         done = [value for value, _ in calls(sim) if value != "a1"]
         assert done == [f"b{number}" for number in range(50)]
         assert len(sim.attempts) == 54
+
+
+def test_nobody_overtakes_a_given_back_record_however_many_wait_behind_it():
+    app = app_failing_for(b"a0", RetryPolicy(first=GiveBack(3, EVEN)), times=2)
+    with Simulation(app) as sim:
+        send(sim, *(f"a{number}" for number in range(200)))  # more than are handed out at once
+        sim.run_until_empty()
+        assert [value for value, _ in calls(sim)] == [
+            "a0",
+            "a0",
+            *(f"a{number}" for number in range(200)),
+        ]
