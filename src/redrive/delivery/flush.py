@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from redrive.ports import Clock, Publisher
     from redrive.processing.processor import PartitionProcessor
 
+Noted = tuple["PartitionProcessor", Outcome]
+
 log: Final = logging.getLogger("redrive.delivery")
 
 REFUSED_WAIT: Final = 1000
@@ -31,7 +33,7 @@ class FlushDelivery:
         self._publisher = publisher
         self._clock = clock
         self._noted: deque[tuple[PartitionProcessor, Report]] = deque()
-        self._refused: list[tuple[PartitionProcessor, Outcome]] = []
+        self._refused: list[Noted] = []
         self._wait = REFUSED_WAIT
         self._again = 0
 
@@ -44,9 +46,9 @@ class FlushDelivery:
         """How many outcomes could not be written, and wait to be tried again."""
         return len(self._refused)
 
-    def pump(self) -> list[Outcome]:
+    def pump(self) -> list[Noted]:
         """Make durable what was noted; gives the outcomes that are complete by it."""
-        outcomes: list[tuple[PartitionProcessor, Outcome]] = []
+        outcomes: list[Noted] = []
         while self._noted:
             processor, report = self._noted.popleft()
             processor.settle(report.done)
@@ -60,7 +62,7 @@ class FlushDelivery:
         """When refused writes will be tried again."""
         return self._again if self._refused else None
 
-    def _write(self, outcomes: list[tuple[PartitionProcessor, Outcome]]) -> list[Outcome]:
+    def _write(self, outcomes: list[Noted]) -> list[Noted]:
         refused: set[int] = set()
         writes = [write for _, outcome in outcomes for write in outcome.writes]
         try:
@@ -69,14 +71,14 @@ class FlushDelivery:
             self._wait = REFUSED_WAIT
         except PublishError as error:
             refused = self._note_refusal(error, writes)
-        complete: list[Outcome] = []
+        complete: list[Noted] = []
         offsets: dict[PartitionProcessor, list[int]] = {}
         for processor, outcome in outcomes:
             if refused and any(id(write) in refused for write in outcome.writes):
                 self._refused.append((processor, outcome))
             else:
                 offsets.setdefault(processor, []).append(outcome.offset)
-                complete.append(outcome)
+                complete.append((processor, outcome))
         for processor, done in offsets.items():
             processor.settle(done)
         return complete

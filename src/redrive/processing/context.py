@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ class _Sender:
     def send(
         self,
         topic: str,
-        value: bytes | str | None,
+        value: object,
         *,
         key: bytes | str | None = None,
         headers: HeadersGiven = (),
@@ -38,16 +39,14 @@ class _Sender:
     ) -> None:
         """Write a message if, and only if, this record is done: never for an attempt that failed.
 
-        Text is written as UTF-8; anything else is encoded by the handler.
+        Bytes and None are written as they are, text as UTF-8, dicts, lists and numbers as JSON.
         """
         if not self._open:
             raise ContextError(
                 f"ctx.send({topic!r}) after the record's outcome: its messages were published with"
                 " it; send before the handler returns (or before ctx.ack())"
             )
-        write = Write(
-            topic, _bytes("key", key), _bytes("value", value), _headers(headers), partition
-        )
+        write = Write(topic, _bytes("key", key), _encoded(value), _headers(headers), partition)
         if self._sends is None:
             self._sends = []
         self._sends.append(write)
@@ -189,14 +188,19 @@ class BatchContext(_Sender):
         return id(record)
 
 
+def _encoded(value: object) -> bytes | None:
+    if isinstance(value, dict | list | int | float):
+        return json.dumps(value, separators=(",", ":")).encode()
+    return _bytes("value", value)
+
+
 def _bytes(what: str, given: object) -> bytes | None:
     if given is None or isinstance(given, bytes):
         return given
     if isinstance(given, str):
         return given.encode()
     raise ContextError(
-        f"ctx.send: the {what} is {type(given).__name__}; encode it to bytes or text first,"
-        " for example with json.dumps"
+        f"ctx.send: the {what} is {type(given).__name__}; encode it to bytes or text first"
     )
 
 

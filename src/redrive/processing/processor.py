@@ -168,6 +168,11 @@ class PartitionProcessor:
         return self._lanes.ready
 
     @property
+    def unacked(self) -> int:
+        """How many records wait for a manual acknowledgement."""
+        return len(self._unacked)
+
+    @property
     def held(self) -> int:
         """How many records of a delay topic are held here until they are due."""
         return len(self._holding)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import time_ns
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from redrive.record import Record
 
 if TYPE_CHECKING:
     from redrive.app import App
+    from redrive.ports import Clock
 
 Acknowledge = Callable[[Work, Result], None]
 
@@ -31,8 +31,10 @@ class Scope:
         topic_ids: Mapping[str, str],
         resources: SimpleNamespace | None = None,
         connection: Callable[[], Any] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.app = app
+        self._clock = clock
         self.topic_ids = topic_ids
         self.resources = resources or SimpleNamespace()
         self.log = logging.getLogger(f"redrive.{app.name}")
@@ -53,8 +55,8 @@ class Scope:
 
     def starts(self, work: Work) -> None:
         """Take note that the handler of a record that was parked starts now."""
-        if work.due is not None:
-            self.lateness.append(time_ns() // 1_000_000 - work.due)
+        if work.due is not None and self._clock is not None:
+            self.lateness.append(self._clock.now() - work.due)
 
     def envelope(self, work: Work) -> Envelope:
         """The envelope of a work; made when first asked for."""

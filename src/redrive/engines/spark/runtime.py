@@ -68,7 +68,7 @@ def _make(spec: Spec) -> Runtime:
     clock = WallClock()
     admin = Admin(spec.settings)
     topic_ids: dict[str, str] = {}
-    scope = Scope(app, topic_ids)
+    scope = Scope(app, topic_ids, clock=clock)
     sinks: dict[PartitionProcessor, Sink] = {}
 
     def sink(processor: PartitionProcessor, report: Report) -> None:
@@ -93,7 +93,7 @@ def _make(spec: Spec) -> Runtime:
 
 
 def _executor(app: App, scope: Scope, resources: Resources) -> Executor:
-    """In the task's own thread where one thread is enough: handing over costs more than it gains."""
+    """In the task's own thread where one is enough: handing over costs more than it gains."""
     found = executor_for(app, scope, resources)
     alone = app.concurrency == 1 and not any(
         handler.is_async or handler.ack == "manual" for handler in app.handlers.values()

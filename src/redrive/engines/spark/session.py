@@ -1,0 +1,135 @@
+"""What a Spark session must be like before an app is run in it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive.engines.spark.runtime import load
+from redrive.engines.spark.spec import Spec
+from redrive.errors import ConfigurationError, RedriveError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAST_SLOTS: Final = 2
+
+
+def default_master() -> str:
+    """More task slots than cores, because handlers wait; and tasks may fail a few times."""
+    return f"local[{max(8, 2 * (os.cpu_count() or 1))}, 4]"
+
+
+def session(app_name: str, master: str | None, options: dict[str, str]) -> SparkSession:
+    """A session for `redrive run`, with redrive's own interpreter for the workers."""
+    # Before Spark starts: its workers take the first python3 on the path otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"redrive {app_name}")
+    if master is not None or "spark.master" not in options:
+        builder = builder.master(master or default_master())
+    for name, value in {**_DEFAULTS, **options}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+_DEFAULTS: Final = {
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def check(spark: SparkSession) -> int:
+    """Find what would stop a run, all at once; gives the number of task slots."""
+    if not hasattr(spark, "_jvm"):
+        raise ConfigurationError(
+            "this is a Spark Connect session, which cannot run Python on its driver: use a classic"
+            " session (spark-submit, or SparkSession.builder.master(...))"
+        )
+    problems: list[str] = []
+    slots = int(spark.sparkContext.defaultParallelism)
+    if slots < _LEAST_SLOTS:
+        problems.append(
+            f"Spark has {slots} task slot: the main and the retry lane need one each; use"
+            " local[2] or more"
+        )
+    if spark.conf.get("spark.speculation", "false") == "true":
+        problems.append(
+            "spark.speculation is on: it would run handlers twice on purpose; switch it off"
+        )
+    if _task_failures(spark) < 4:
+        problems.append(
+            "a task may not fail often enough for a deadly record to be found: use local[N, 4], or"
+            " spark.task.maxFailures=4"
+        )
+    if problems:
+        raise ConfigurationError(problems)
+    return slots
+
+
+def folder_of(target: str) -> str:
+    """Where the app's module was imported from, for workers that see the same folders."""
+    module = sys.modules.get(target.partition(":")[0])
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return ""
+    depth = target.partition(":")[0].count(".") + (Path(file).name == "__init__.py")
+    return str(Path(file).resolve().parents[depth])
+
+
+def probe(spark: SparkSession, spec: Spec) -> None:
+    """Run one task that imports what workers need; say in one sentence what differs."""
+    here = f"{platform.python_version()}, redrive {_version()}"
+    spark.sparkContext.setJobDescription("redrive: what do the workers have?")
+    try:
+        found = spark.sparkContext.parallelize([spec], 1).map(_look).collect()[0]
+    except Exception as error:
+        raise RedriveError(f"the workers cannot run anything: {_last_line(error)}") from error
+    if found["problem"]:
+        raise ConfigurationError(
+            f"a Spark worker ({found['python']}) cannot run {spec.target}: {found['problem']};"
+            " ship redrive and the app to the executors as the Spark page of the docs says"
+        )
+    if found["is"] != here:
+        raise ConfigurationError(
+            f"the driver runs Python {here}, the workers {found['is']}: set PYSPARK_PYTHON to the"
+            " same environment on both"
+        )
+
+
+def _look(spec: Spec) -> dict[str, Any]:
+    """What a worker has; runs there."""
+    found: dict[str, Any] = {"python": sys.executable, "problem": "", "is": ""}
+    try:
+        import confluent_kafka  # noqa: F401 -- whether it can be imported is the question
+
+        load(spec)
+        found["is"] = f"{platform.python_version()}, redrive {_version()}"
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
+        found["problem"] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _version() -> str:
+    import redrive
+
+    return redrive.__version__
+
+
+def _task_failures(spark: SparkSession) -> int:
+    master = spark.sparkContext.master or ""
+    if master.startswith("local"):
+        inside = master.partition("[")[2].rstrip("]").split(",")
+        return int(inside[1]) if len(inside) > 1 else 1
+    return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

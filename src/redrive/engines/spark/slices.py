@@ -1,0 +1,173 @@
+"""Slices: one range within a task, from its first record to its last commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from redrive.engines.spark.ranges import Range
+from redrive.kafka.transactions import TransactionalProducer
+from redrive.ports import Position
+from redrive.processing.acks import AckTracker
+from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.processor import PartitionProcessor
+from redrive.record import Record
+
+if TYPE_CHECKING:
+    from redrive.engines.spark.runtime import Runtime
+
+WINDOW: Final = 10_000
+"""The most records of a range in flight; and of one transaction."""
+TRANSACTION_EVERY: Final = 0.5
+"""Seconds after which a transaction is committed, if it is not full before."""
+
+
+@dataclass
+class SliceReport:
+    """What became of a range; it travels back to the driver as JSON."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    """How far it was committed."""
+    delay: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    trouble: str = ""
+    fatal: str = ""
+
+
+class Slice:
+    """One range within a task; this one commits what is durable, whenever it is asked."""
+
+    def __init__(self, runtime: Runtime, each: Range, start: Position) -> None:
+        self.range = each
+        self.runtime = runtime
+        self.exhausted = start.offset >= each.end
+        self.tracker = AckTracker()
+        self.tracker.assign(start)
+        self.processor = PartitionProcessor(
+            runtime.scope, each.place, self.tracker, delay=each.delay
+        )
+        self.counts: Counter[str] = Counter()
+        self.committed = start
+        self._lots = runtime.log.lots(each.place, start.offset, each.end, size=WINDOW // 4)
+        self._commit_at = 0.0
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether more should be read now."""
+        return not self.exhausted and self.tracker.in_flight < WINDOW
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the range is complete."""
+        return self.exhausted and self.tracker.in_flight == 0
+
+    def read(self) -> list[Record]:
+        """The next records; none is the end of the range."""
+        records = next(self._lots, None)
+        if records is None:
+            self.exhausted = True
+            self.tracker.received_up_to(self.range.end)
+            return []
+        return records
+
+    def stop_reading(self) -> None:
+        """Read nothing more."""
+        if isinstance(self._lots, Iterator) and hasattr(self._lots, "close"):
+            self._lots.close()
+        self.exhausted = True
+
+    def take(self, _: PartitionProcessor, report: Report) -> None:
+        """Count what came of records."""
+        self.counts["done"] += len(report.done)
+
+    def complete(self, outcome: Outcome) -> None:
+        """Count an outcome that is durable."""
+        self.counts[outcome.kind] += 1
+
+    def commit(self, *, every: float, last: bool = False) -> None:
+        """Commit what is complete, if it is time."""
+        now = monotonic()
+        if not last and now < self._commit_at:
+            return
+        self._commit_at = now + every
+        position = self.tracker.position()
+        if position is not None and position != self.committed:
+            self.runtime.progress.commit({self.range.place: position})
+            self.committed = position
+
+    def report(self) -> SliceReport:
+        """What became of the range."""
+        each = self.range
+        return SliceReport(
+            each.topic,
+            each.partition,
+            each.start,
+            self.committed.offset,
+            each.delay,
+            dict(self.counts),
+        )
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class TransactionSlice(Slice):
+    """Commits outputs and progress of a contiguous prefix together, and nothing else.
+
+    What was completed beyond the prefix when the task had to end is not committed: it runs again.
+    """
+
+    def __init__(
+        self, runtime: Runtime, each: Range, start: Position, producer: TransactionalProducer
+    ) -> None:
+        super().__init__(runtime, each, Position(start.offset))
+        self._producer = producer
+        self._outcomes: list[Outcome] = []
+        self._received = 0
+        self._begun = monotonic()
+
+    @property
+    def wants_records(self) -> bool:
+        """A transaction that is full, or old enough, has to end before the next begins."""
+        full = self._received >= WINDOW or monotonic() - self._begun >= TRANSACTION_EVERY
+        return not self.exhausted and not (full and self._received)
+
+    def read(self) -> list[Record]:
+        """The next records."""
+        records = super().read()
+        self._received += len(records)
+        return records
+
+    def take(self, processor: PartitionProcessor, report: Report) -> None:
+        """Keep the outcomes for the transaction. Their offsets count as complete: it takes all."""
+        super().take(processor, report)
+        self._outcomes += report.outcomes
+        processor.settle([*report.done, *(outcome.offset for outcome in report.outcomes)])
+
+    def commit(self, *, every: float, last: bool = False) -> None:
+        """Commit, once everything of this transaction has ended."""
+        del every  # a transaction ends when it is full, or after TRANSACTION_EVERY
+        if not last and (self.tracker.in_flight or self.wants_records):
+            return
+        position = self.tracker.position()
+        if position is not None and position.offset != self.committed.offset:
+            prefix = Position(position.offset)
+            ended = [each for each in self._outcomes if each.offset < prefix.offset]
+            writes = [write for outcome in ended for write in outcome.writes]
+            self._producer.commit(writes, {self.range.place: prefix})
+            self.committed = prefix
+            for outcome in ended:
+                self.complete(outcome)
+        self._outcomes = []
+        self._received = 0
+        self._begun = monotonic()
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        self._producer.close()

@@ -1,0 +1,144 @@
+"""The streaming data source `redrive`: each batch is a plan, each partition of it a task.
+
+Spark's offset is only the number of the batch. Planning happens in a process of its own on the
+driver's machine, tasks in the Python workers; both get the spec pickled, because options are shown
+in Spark's UI.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from redrive.clock import WallClock
+from redrive.engines.spark.planner import DataLossError, Planner, RivalError, Status
+from redrive.engines.spark.ranges import Lane, Range
+from redrive.engines.spark.runtime import load
+from redrive.engines.spark.spec import Spec
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.kafka.admin import Admin
+from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.progress import KafkaProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+SCHEMA: Final = "report string"
+_NOTHING_WAIT: Final = 0.05
+_TROUBLE_WAIT: Final = 1.0
+_PATIENCE: Final = 5.0
+_FATAL: Final = (RivalError, DataLossError, ConfigurationError, MissingTopicError)
+
+
+def source(spec: Spec, lane: Lane) -> type[DataSource]:
+    """The data source of one lane of one run."""
+
+    class RedriveSource(DataSource):
+        """Made here, so that it is pickled with what it knows instead of by its name."""
+
+        @classmethod
+        def name(cls) -> str:
+            return source_name(spec, lane)
+
+        def schema(self) -> str:
+            return SCHEMA
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 -- Spark's name and way to call it
+            return Reader(spec, lane)
+
+    return RedriveSource
+
+
+def source_name(spec: Spec, lane: Lane) -> str:
+    """Sources of several runs in one session do not meet."""
+    return f"redrive-{lane}-{spec.run}"
+
+
+class Reader(DataSourceStreamReader):
+    """Plans batches, and runs their tasks."""
+
+    def __init__(self, spec: Spec, lane: Lane) -> None:
+        self._spec = spec
+        self._lane = lane
+        self._planner: Planner | None = None
+        self._plans: dict[int, list[list[Range]]] = {}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 -- Spark's name
+        """Before the first batch."""
+        return {"batch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802 -- Spark's name and way to call it
+        """One batch more, if there is something to do."""
+        plan = self._plan()
+        if not plan:
+            return start
+        batch = start["batch"] + 1
+        self._plans = {batch: plan}
+        return {"batch": batch}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: ARG002 -- Spark's way to call it
+        """The tasks of a batch. One that another process had planned is planned anew."""
+        plan = self._plans.pop(end["batch"], None)
+        if plan is None:
+            plan = self._plan()
+        return [InputPartition(ranges) for ranges in plan]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        """Run one task; this is called in a Python worker."""
+        from redrive.engines.spark import task
+
+        context = TaskContext.get()
+        attempt = 0 if context is None else context.attemptNumber()
+        reports, lateness = task.run(self._spec, partition.value, attempt)
+        for number, report in enumerate(reports):
+            yield (json.dumps({**asdict(report), "lateness": [] if number else lateness}),)
+
+    def _plan(self) -> list[list[Range]]:
+        if self._spec.stop_file.exists():
+            return self._nothing(stopped=True)
+        try:
+            self._planner = self._planner or self._make_planner()
+            plan = self._planner.plan()
+        except _FATAL as error:
+            self._tell(fatal=str(error))
+            raise
+        except RedriveError as error:
+            # An outage is waited for: it is nobody's fault, least of all a record's.
+            self._tell(trouble=str(error))
+            Event().wait(_TROUBLE_WAIT)
+            return []
+        self._tell()
+        if not plan:
+            Event().wait(_NOTHING_WAIT)
+        return plan
+
+    def _nothing(self, *, stopped: bool) -> list[list[Range]]:
+        self._tell(stopped=stopped)
+        Event().wait(_NOTHING_WAIT)
+        return []
+
+    def _tell(self, *, trouble: str = "", fatal: str = "", stopped: bool = False) -> None:
+        status = Status(self._lane) if self._planner is None else self._planner.status
+        status.trouble, status.fatal, status.stopped = trouble, fatal, stopped
+        status.write(self._spec.status_file(self._lane))
+
+    def _make_planner(self) -> Planner:
+        app = load(self._spec)
+        app.check("spark")
+        admin = Admin(self._spec.settings, patience=_PATIENCE)
+        return Planner(
+            app,
+            self._spec,
+            self._lane,
+            log=KafkaLog(self._spec.settings, app.name, admin=admin),
+            progress=KafkaProgress(self._spec.settings, app.name, admin=admin),
+            members=lambda: admin.members(app.name),
+            clock=WallClock(),
+        )

@@ -1,0 +1,260 @@
+"""Task: runs its ranges with the same processor and delivery as any engine, then reports.
+
+It reads its ranges itself and commits as it goes: Spark only says which ranges, where and when.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from redrive.delivery.flush import FlushDelivery
+from redrive.engines.spark import probing
+from redrive.engines.spark.probing import Probe
+from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.runtime import Runtime, runtime
+from redrive.engines.spark.slices import Slice, SliceReport, TransactionSlice
+from redrive.engines.spark.spec import HORIZON, Spec
+from redrive.errors import RedriveError
+from redrive.kafka.transactions import FencedError, TransactionalProducer
+from redrive.ports import Position
+from redrive.processing.executors import InlineExecutor
+from redrive.processing.outcomes import Report
+from redrive.processing.processor import PartitionProcessor
+
+if TYPE_CHECKING:
+    from redrive.record import Record
+
+log: Final = logging.getLogger("redrive.spark")
+
+_IDLE_WAIT: Final = 0.02
+_PUMP_EVERY: Final = 0.2
+"""Seconds that handlers run, at most, before outcomes are made durable and offsets committed."""
+
+
+class WorkerKilledError(RedriveError):
+    """A record whose Python worker died, twice, with nothing else to do."""
+
+
+def run(spec: Spec, ranges: Sequence[Range], attempt: int) -> tuple[list[SliceReport], list[int]]:
+    """Run the ranges of one task; gives what became of each, and how late parked records were.
+
+    Troubles of broker or database are part of the report: they are no reason for Spark to try the
+    task again, and never count against a record.
+    """
+    task = Task(spec, runtime(spec))
+    reports: list[SliceReport] = []
+    together: list[Range] = []
+    for each in ranges:
+        probe = probing.begin(each.metadata, attempt, each.size)
+        if probe is None:
+            together.append(each)
+        else:
+            reports.append(task.probe(each, probe, attempt))
+    if together:
+        reports += task.run(together, attempt)
+    lateness = [
+        task.runtime.scope.lateness.popleft() for _ in range(len(task.runtime.scope.lateness))
+    ]
+    return reports, lateness
+
+
+class Task:
+    """One task attempt."""
+
+    def __init__(self, spec: Spec, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._spec = spec
+        self._deadline = monotonic() + spec.batch_deadline / 1000
+        self._delivery = FlushDelivery(runtime.publisher, runtime.clock)
+        self._slices: list[Slice] = []
+        self._by_processor: dict[PartitionProcessor, Slice] = {}
+
+    def run(self, ranges: Sequence[Range], attempt: int) -> list[SliceReport]:
+        """Run ranges side by side, until they are complete or the deadline is over."""
+        reports: list[SliceReport] = []
+        try:
+            for each in ranges:
+                self._open(each, attempt)
+            self._work()
+        except RedriveError as error:
+            log.warning("a task ends early: %s", error)
+            reports = self._close(str(error), fatal=isinstance(error, FencedError))
+        except BaseException:
+            self._close("")
+            raise
+        else:
+            reports = self._close("")
+        opened = {(report.topic, report.partition) for report in reports}
+        return reports + [
+            SliceReport(each.topic, each.partition, each.start, each.start, each.delay)
+            for each in ranges
+            if (each.topic, each.partition) not in opened
+        ]
+
+    def probe(self, each: Range, probe: Probe, attempt: int) -> SliceReport:
+        """Run the first records of a range alone; or bury the one that is proven to kill."""
+        progress = self.runtime.progress
+        if probe.proven:
+            return self._bury_killer(each)
+        # Before anything runs: if this worker dies, the next one finds how far it had been given.
+        progress.commit({each.place: Position(each.start, probe.metadata)})
+        part = each._replace(end=min(each.start + probe.size, each.end), metadata="")
+        reports = self.run([part], attempt)
+        if reports[0].end >= part.end and part.end < each.end:
+            # On with the same size: the culprit is further on.
+            onward = Probe(probe.size).metadata
+            progress.commit({each.place: Position(part.end, onward)})
+        return reports[0]
+
+    # The loop
+
+    def _work(self) -> None:
+        dispatcher = self.runtime.dispatcher
+        dispatcher.resume()
+        while not all(each.finished for each in self._slices) and not self._must_end():
+            moved = self._read()
+            dispatcher.tick()
+            moved = self._run_inline() or moved
+            moved = self._settle() or moved
+            if not moved:
+                self._wait()
+        self._wind_up()
+
+    def _read(self) -> bool:
+        moved = False
+        for each in self._slices:
+            if each.wants_records:
+                records = each.read()
+                if records:
+                    self.runtime.dispatcher.offer(each.processor, records)
+                moved = True
+        return moved
+
+    def _run_inline(self) -> bool:
+        executor = self.runtime.executor
+        if not isinstance(executor, InlineExecutor):
+            return False
+        return executor.run(min(self._deadline, monotonic() + _PUMP_EVERY)) > 0
+
+    def _settle(self, *, last: bool = False) -> bool:
+        complete = self._delivery.pump()
+        for processor, outcome in complete:
+            self._by_processor[processor].complete(outcome)
+        for each in self._slices:
+            each.commit(every=self._spec.commit_every / 1000, last=last)
+        return bool(complete)
+
+    def _wait(self) -> None:
+        """Until something may have changed: a result, a record that is due, the deadline."""
+        dispatcher = self.runtime.dispatcher
+        upcoming = dispatcher.tick()
+        seconds = _IDLE_WAIT
+        if upcoming is not None:
+            seconds = min(seconds, max(0.0, (upcoming - self.runtime.clock.now()) / 1000))
+        with dispatcher.changed:
+            dispatcher.changed.wait(seconds)
+
+    def _must_end(self) -> bool:
+        if monotonic() >= self._deadline or self._spec.stop_file.exists():
+            return True
+        return self._only_later_work()
+
+    def _only_later_work(self) -> bool:
+        """Whether all that is left is due later than this batch should wait."""
+        dispatcher = self.runtime.dispatcher
+        if not all(each.exhausted for each in self._slices) or not dispatcher.idle:
+            return False
+        upcoming = dispatcher.tick()
+        held = all(each.range.delay is not None for each in self._slices if not each.finished)
+        late = upcoming is not None and upcoming - self.runtime.clock.now() > 2 * HORIZON
+        return held and late and dispatcher.idle
+
+    def _wind_up(self) -> None:
+        """End what runs, park what waits in place, write and commit."""
+        dispatcher = self.runtime.dispatcher
+        for each in self._slices:
+            each.stop_reading()
+        dispatcher.pause()
+        while dispatcher.running or self._waits_for_acks():
+            dispatcher.tick()
+            with dispatcher.changed:
+                dispatcher.changed.wait(_IDLE_WAIT)
+        dispatcher.stop_waiting()
+        self._settle(last=True)
+
+    def _waits_for_acks(self) -> bool:
+        """They are waited for until their handler's time-out; then the policy decides."""
+        return any(each.processor.unacked for each in self._slices)
+
+    # Beginning and end
+
+    def _open(self, each: Range, attempt: int) -> None:
+        rt = self.runtime
+        producer: TransactionalProducer | None = None
+        if rt.app.delivery == "transaction":
+            name = f"{rt.app.name}-{each.topic}-{each.partition}"
+            # First fence off whoever had the partition before, then ask how far it came.
+            producer = TransactionalProducer(self._spec.settings, name, rt.app.name)
+        start = self._start(each, attempt, ask=producer is not None)
+        if each.topic not in rt.topic_ids:
+            rt.topic_ids[each.topic] = rt.log.topic_id(each.topic)
+        if producer is None:
+            opened = Slice(rt, each, start)
+        else:
+            opened = TransactionSlice(rt, each, start, producer)
+        self._slices.append(opened)
+        self._by_processor[opened.processor] = opened
+        rt.sinks[opened.processor] = self._sink
+        rt.dispatcher.add(opened.processor)
+
+    def _start(self, each: Range, attempt: int, *, ask: bool) -> Position:
+        planned = Position(each.start, each.metadata)
+        if not ask and attempt == 0:
+            return planned
+        found = self.runtime.progress.committed([each.place]).get(each.place, planned)
+        return found if found.offset > each.start else planned
+
+    def _sink(self, processor: PartitionProcessor, report: Report) -> None:
+        opened = self._by_processor[processor]
+        opened.take(processor, report)
+        if not isinstance(opened, TransactionSlice):
+            self._delivery.take(processor, report)
+
+    def _close(self, trouble: str, *, fatal: bool = False) -> list[SliceReport]:
+        rt = self.runtime
+        rt.dispatcher.pause()
+        reports: list[SliceReport] = []
+        for each in self._slices:
+            each.stop_reading()
+            rt.dispatcher.remove(each.processor)
+            rt.sinks.pop(each.processor, None)
+            report = each.report()
+            report.trouble = "" if fatal else trouble
+            report.fatal = trouble if fatal else ""
+            reports.append(report)
+            each.close()
+        self._slices = []
+        self._by_processor = {}
+        return reports
+
+    def _bury_killer(self, each: Range) -> SliceReport:
+        one = each._replace(end=each.start + 1, metadata="")
+        self._open(one, 0)
+        opened = self._slices[0]
+        error = WorkerKilledError(
+            f"the Python worker died twice with {each.topic}[{each.partition}]@{each.start} and"
+            " nothing else to do"
+        )
+        for record in opened.read():
+            self._sink(opened.processor, self._killed(opened, record, error))
+        opened.stop_reading()
+        opened.tracker.received_up_to(one.end)
+        self._settle(last=True)
+        return self._close("")[0]
+
+    def _killed(self, opened: Slice, record: Record, error: WorkerKilledError) -> Report:
+        now = self.runtime.clock.now()
+        return opened.processor.bury(record, "killed-worker", error, now)
