@@ -287,10 +287,26 @@ def test_what_is_sent_is_written_as_it_was_given():
         ]
 
 
-@pytest.mark.parametrize("given", [{"id": 7}, 7, ["x"]])
-def test_sending_what_is_neither_bytes_nor_text_says_what_to_do(given):
-    sim = run(app_with(lambda record, ctx: ctx.send("out", given)), b"v")
-    assert "encode it to bytes or text first, for example with json.dumps" in errors(sim)[0]
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [({"id": "7"}, b'{"id":"7"}'), ([1, None], b"[1,null]"), (7, b"7"), (1.5, b"1.5")],
+)
+def test_plain_data_is_sent_as_json(value, written):
+    sim = run(app_with(lambda record, ctx: ctx.send("out", value)), b"v")
+    assert [sent.value for sent in sim.sent("out")] == [written]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ({"value": object()}, "the value is object; encode it to bytes or text first"),
+        ({"value": b"v", "key": 7}, "the key is int; encode it"),
+        ({"value": b"v", "headers": {"a": 7}}, "the header 'a' is int; encode it"),
+    ],
+)
+def test_sending_what_cannot_be_written_says_what_to_do(message, told):
+    sim = run(app_with(lambda record, ctx: ctx.send("out", **message)), b"v")
+    assert told in errors(sim)[0]
 
 
 @pytest.mark.parametrize("fails", [False, True])
