@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from redrive.engines.spark import probing
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -125,11 +126,16 @@ def fair_shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPar
 
 
 def pack(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """Share ranges out among at most so many tasks, the largest first, each to the least loaded."""
-    packed: list[list[Range]] = [[] for _ in range(min(tasks, len(ranges)))]
+    """Share ranges out among at most so many tasks, the largest first, each to the least loaded.
+
+    A range that is probed has a task of its own: nobody else shall be there when its worker dies.
+    """
+    probed = [each for each in ranges if probing.read(each.metadata) is not None]
+    others = [each for each in ranges if each not in probed]
+    packed: list[list[Range]] = [[] for _ in range(min(tasks, len(others)))]
     loads = [0] * len(packed)
-    for each in sorted(ranges, key=lambda one: one.size, reverse=True):
+    for each in sorted(others, key=lambda one: one.size, reverse=True):
         lightest = loads.index(min(loads))
         packed[lightest].append(each)
         loads[lightest] += each.size
-    return packed
+    return [*([each] for each in probed), *packed]

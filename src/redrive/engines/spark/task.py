@@ -6,6 +6,7 @@ It reads its ranges itself and commits as it goes: Spark only says which ranges,
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -25,11 +26,12 @@ from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 
 if TYPE_CHECKING:
-    from redrive.record import Record
+    from redrive.record import Record, TopicPartition
 
 log: Final = logging.getLogger("redrive.spark")
 
 _IDLE_WAIT: Final = 0.02
+_OUT_OF_MEMORY: Final = 137
 _PUMP_EVERY: Final = 0.2
 """Seconds that handlers run, at most, before outcomes are made durable and offsets committed."""
 
@@ -45,16 +47,7 @@ def run(spec: Spec, ranges: Sequence[Range], attempt: int) -> tuple[list[SliceRe
     task again, and never count against a record.
     """
     task = Task(spec, runtime(spec))
-    reports: list[SliceReport] = []
-    together: list[Range] = []
-    for each in ranges:
-        probe = probing.begin(each.metadata, attempt, each.size)
-        if probe is None:
-            together.append(each)
-        else:
-            reports.append(task.probe(each, probe, attempt))
-    if together:
-        reports += task.run(together, attempt)
+    reports = task.run_all(ranges, attempt)
     lateness = [
         task.runtime.scope.lateness.popleft() for _ in range(len(task.runtime.scope.lateness))
     ]
@@ -72,42 +65,78 @@ class Task:
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
 
-    def run(self, ranges: Sequence[Range], attempt: int) -> list[SliceReport]:
+    def run_all(self, ranges: Sequence[Range], attempt: int) -> list[SliceReport]:
+        """Run ranges side by side; those that have to be probed first, each by itself."""
+        try:
+            found = self._as_committed(ranges) if attempt else list(ranges)
+        except RedriveError as error:
+            return [_untouched(each, error) for each in ranges]
+        probes = {each: probing.begin(each.metadata, attempt, each.size) for each in found}
+        reports = [self.probe(each, probe) for each, probe in probes.items() if probe is not None]
+        together = [each for each, probe in probes.items() if probe is None]
+        return reports + (self.run(together) if together else [])
+
+    def run(self, ranges: Sequence[Range]) -> list[SliceReport]:
         """Run ranges side by side, until they are complete or the deadline is over."""
-        reports: list[SliceReport] = []
+        stopped: Exception | None = None
         try:
             for each in ranges:
-                self._open(each, attempt)
+                self._open(each)
             self._work()
         except RedriveError as error:
             log.warning("a task ends early: %s", error)
-            reports = self._close(str(error), fatal=isinstance(error, FencedError))
+            stopped = error
+        except MemoryError:
+            # As the kernel would: then the record that needs so much is found by probing.
+            log.critical("out of memory: this Python worker ends")
+            os._exit(_OUT_OF_MEMORY)
+        except Exception as error:
+            # A mistake of ours: Spark must not try again, since only deaths may be counted.
+            log.exception("a task failed")
+            stopped = error
         except BaseException:
-            self._close("")
+            self._close(None)
             raise
-        else:
-            reports = self._close("")
+        reports = self._close(stopped)
         opened = {(report.topic, report.partition) for report in reports}
         return reports + [
-            SliceReport(each.topic, each.partition, each.start, each.start, each.delay)
+            _untouched(each, stopped)
             for each in ranges
             if (each.topic, each.partition) not in opened
         ]
 
-    def probe(self, each: Range, probe: Probe, attempt: int) -> SliceReport:
+    def probe(self, each: Range, probe: Probe) -> SliceReport:
         """Run the first records of a range alone; or bury the one that is proven to kill."""
-        progress = self.runtime.progress
-        if probe.proven:
-            return self._bury_killer(each)
-        # Before anything runs: if this worker dies, the next one finds how far it had been given.
-        progress.commit({each.place: Position(each.start, probe.metadata)})
-        part = each._replace(end=min(each.start + probe.size, each.end), metadata="")
-        reports = self.run([part], attempt)
-        if reports[0].end >= part.end and part.end < each.end:
-            # On with the same size: the culprit is further on.
-            onward = Probe(probe.size).metadata
-            progress.commit({each.place: Position(part.end, onward)})
-        return reports[0]
+        report = _untouched(each, None)
+        try:
+            # Before anything runs: if this worker dies, the next one finds what it had been given.
+            self._write_down(each.place, Position(each.start, probe.metadata))
+            if probe.proven:
+                return self._bury_killer(each)
+            part = each._replace(end=min(each.start + probe.size, each.end), metadata="")
+            report = self.run([part])[0]
+            if report.end >= part.end and part.end < each.end:
+                # On with the same size: the culprit is further on.
+                self._write_down(each.place, Position(part.end, probe.onward))
+        except RedriveError as error:
+            _blame(report, error)
+        return report
+
+    def _write_down(self, place: TopicPartition, position: Position) -> None:
+        """Commit what is probed next, as its records are committed."""
+        rt = self.runtime
+        if rt.app.delivery != "transaction":
+            rt.progress.commit({place: position})
+            return
+        producer = self._producer(place)
+        try:
+            # Fenced off by now: whoever had the partition before cannot move its progress any more.
+            found = rt.progress.committed([place]).get(place, position)
+            if found.offset != position.offset:
+                raise RedriveError(f"{place} has moved on to offset {found.offset} meanwhile")
+            producer.commit([], {place: position})
+        finally:
+            producer.close()
 
     # The loop
 
@@ -191,14 +220,14 @@ class Task:
 
     # Beginning and end
 
-    def _open(self, each: Range, attempt: int) -> None:
+    def _open(self, each: Range) -> None:
         rt = self.runtime
+        start = Position(each.start, each.metadata)
         producer: TransactionalProducer | None = None
         if rt.app.delivery == "transaction":
-            name = f"{rt.app.name}-{each.topic}-{each.partition}"
             # First fence off whoever had the partition before, then ask how far it came.
-            producer = TransactionalProducer(self._spec.settings, name, rt.app.name)
-        start = self._start(each, attempt, ask=producer is not None)
+            producer = self._producer(each.place)
+            start = max(start, rt.progress.committed([each.place]).get(each.place, start))
         if each.topic not in rt.topic_ids:
             rt.topic_ids[each.topic] = rt.log.topic_id(each.topic)
         if producer is None:
@@ -210,12 +239,22 @@ class Task:
         rt.sinks[opened.processor] = self._sink
         rt.dispatcher.add(opened.processor)
 
-    def _start(self, each: Range, attempt: int, *, ask: bool) -> Position:
-        planned = Position(each.start, each.metadata)
-        if not ask and attempt == 0:
-            return planned
-        found = self.runtime.progress.committed([each.place]).get(each.place, planned)
-        return found if found.offset > each.start else planned
+    def _as_committed(self, ranges: Sequence[Range]) -> list[Range]:
+        """What is left of ranges that a task attempt before this one had begun."""
+        found = self.runtime.progress.committed([each.place for each in ranges])
+        moved = [
+            each._replace(start=at.offset, metadata=at.metadata)
+            if (at := found.get(each.place)) is not None and at.offset >= each.start
+            else each
+            for each in ranges
+        ]
+        return [each for each in moved if each.size > 0]
+
+    def _producer(self, place: TopicPartition) -> TransactionalProducer:
+        app = self.runtime.app.name
+        return TransactionalProducer(
+            self._spec.settings, f"{app}-{place.topic}-{place.partition}", app
+        )
 
     def _sink(self, processor: PartitionProcessor, report: Report) -> None:
         opened = self._by_processor[processor]
@@ -223,7 +262,7 @@ class Task:
         if not isinstance(opened, TransactionSlice):
             self._delivery.take(processor, report)
 
-    def _close(self, trouble: str, *, fatal: bool = False) -> list[SliceReport]:
+    def _close(self, stopped: Exception | None) -> list[SliceReport]:
         rt = self.runtime
         rt.dispatcher.pause()
         reports: list[SliceReport] = []
@@ -232,8 +271,7 @@ class Task:
             rt.dispatcher.remove(each.processor)
             rt.sinks.pop(each.processor, None)
             report = each.report()
-            report.trouble = "" if fatal else trouble
-            report.fatal = trouble if fatal else ""
+            _blame(report, stopped)
             reports.append(report)
             each.close()
         self._slices = []
@@ -242,19 +280,42 @@ class Task:
 
     def _bury_killer(self, each: Range) -> SliceReport:
         one = each._replace(end=each.start + 1, metadata="")
-        self._open(one, 0)
-        opened = self._slices[0]
         error = WorkerKilledError(
             f"the Python worker died twice with {each.topic}[{each.partition}]@{each.start} and"
             " nothing else to do"
         )
-        for record in opened.read():
-            self._sink(opened.processor, self._killed(opened, record, error))
-        opened.stop_reading()
-        opened.tracker.received_up_to(one.end)
-        self._settle(last=True)
-        return self._close("")[0]
+        stopped: Exception | None = None
+        try:
+            self._open(one)
+            opened = self._slices[0]
+            for record in opened.read():
+                self._sink(opened.processor, self._killed(opened, record, error))
+            opened.stop_reading()
+            opened.tracker.received_up_to(one.end)
+            self._settle(last=True)
+        except RedriveError as raised:
+            stopped = raised
+        reports = self._close(stopped)
+        return reports[0] if reports else _untouched(each, stopped)
 
     def _killed(self, opened: Slice, record: Record, error: WorkerKilledError) -> Report:
         now = self.runtime.clock.now()
         return opened.processor.bury(record, "killed-worker", error, now)
+
+
+def _untouched(each: Range, stopped: Exception | None) -> SliceReport:
+    """The report of a range in which nothing was done."""
+    report = SliceReport(each.topic, each.partition, each.start, each.start, each.delay)
+    _blame(report, stopped)
+    return report
+
+
+def _blame(report: SliceReport, stopped: Exception | None) -> None:
+    """Say what stopped a task: a trouble passes, being fenced or a mistake of ours does not."""
+    if stopped is None:
+        return
+    told = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
+    if isinstance(stopped, RedriveError) and not isinstance(stopped, FencedError):
+        report.trouble = told
+    else:
+        report.fatal = told
