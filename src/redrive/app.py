@@ -18,6 +18,7 @@ from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.ids import IdOf
 from redrive.policy import GiveBack, RetryPolicy
+from redrive.record import is_topic_name
 
 Delivery = Literal["at-least-once", "idempotent", "outbox", "idempotent+outbox", "transaction"]
 Ordering = Literal["partition", "key", "unordered"]
@@ -28,7 +29,6 @@ Engine = Literal["spark", "worker"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _MAX_CONCURRENCY: Final = 10_000
 
 
@@ -263,7 +263,7 @@ class App:
                 yield f'a recovery for "{topic}", which has no handler'
 
     def _handler_problems(self, handler: Handler) -> Iterator[str]:
-        if not (isinstance(handler.topic, str) and _TOPIC.fullmatch(handler.topic)):
+        if not (isinstance(handler.topic, str) and is_topic_name(handler.topic)):
             yield "that is not a name a Kafka topic can have"
         if handler.topic == self.dead_topic or handler.topic in self.delay_topics:
             yield "that is one of the app's own topics; give the app another name"

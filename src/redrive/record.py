@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Header names may repeat, and values may be null or any bytes: exactly what Kafka allows."""
+
+
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a Kafka topic can have that name."""
+    return _TOPIC.fullmatch(name) is not None
 
 
 class TopicPartition(NamedTuple):
@@ -19,14 +27,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
-@dataclass(slots=True, eq=False)
-class Record:
-    """One Kafka message.
-
-    In a handler, `topic`, `partition`, `offset` and `timestamp` are always those of the record's
-    origin, at the tenth attempt as at the first; where it waited in between is in `ctx.envelope`.
-    """
-
+class _Fields(NamedTuple):
     topic: str
     partition: int = 0
     offset: int = 0
@@ -34,9 +35,28 @@ class Record:
     value: bytes | None = None
     headers: Headers = ()
     timestamp: int | None = None
-    """Milliseconds since 1970; None where the message has none."""
-    data: Any = field(default=None, repr=False)
-    """What `decode=` made of the value; the value itself where the handler has no decoder."""
+
+
+class Record(_Fields):
+    """One Kafka message: topic, partition, offset, key, value, headers, timestamp and `data`.
+
+    In a handler, `topic`, `partition`, `offset` and `timestamp` are always those of the record's
+    origin, at the tenth attempt as at the first; where it waited in between is in `ctx.envelope`.
+    `timestamp` is in milliseconds since 1970; None where the message has none. `data` is what
+    `decode=` made of the value; the value itself where the handler has no decoder.
+
+    A record cannot be changed: what is parked or buried is what was read. (A tuple, because one is
+    made for every message: nothing in Python is made faster.)
+    """
+
+    if TYPE_CHECKING:
+        data: Any
+
+    def __getattr__(self, name: str) -> Any:
+        # Only asked for what is not there: `data` of a record that nobody has decoded.
+        if name == "data":
+            return self.value
+        raise AttributeError(name)
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name, as Kafka's own clients read it."""

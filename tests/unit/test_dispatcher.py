@@ -199,8 +199,7 @@ def test_results_of_a_partition_that_was_taken_away_do_not_count() -> None:
 def test_tick_tells_when_the_next_parked_record_is_due() -> None:
     desk = Desk(concurrency=1)
     processor = desk.partition(delay=1000)
-    record = desk.parked_record(0, "k")
-    record.timestamp = desk.clock.now()
+    record = desk.parked_record(0, "k")._replace(timestamp=desk.clock.now())
     desk.dispatcher.offer(processor, [record])
     assert desk.dispatcher.take() is None
     assert desk.dispatcher.tick() == desk.clock.now() + 1000

@@ -185,6 +185,7 @@ def test_sending_between_the_handlers_return_and_its_acknowledgement_is_fine():
         acks.send("1")
         acks.contexts[0].send("done", b"later")
         acks.contexts[0].ack()
+        acks.sim.run()
         assert acks.done == [b"1", b"later"]
 
 

@@ -13,7 +13,10 @@ from redrive.ids import as_text, from_origin
 
 
 def record(**given):
-    return Record("orders", **given)
+    data = given.pop("data", None)
+    made = Record("orders", **given)
+    made.data = data
+    return made
 
 
 def test_an_id_from_a_header_is_the_last_of_that_name():

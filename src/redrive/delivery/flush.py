@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.errors import PublishError
 from redrive.processing.outcomes import Outcome, Report
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     from redrive.ports import Clock, Publisher
     from redrive.processing.processor import PartitionProcessor
 
-Noted = tuple["PartitionProcessor", Outcome]
+
+class Item(NamedTuple):
+    """One record that is complete once its writes are durable."""
+
+    processor: PartitionProcessor
+    offset: int
+    writes: Sequence[Write]
+    outcome: Outcome | None
+    """None: the record is done, and these are what its handler has sent."""
+
 
 log: Final = logging.getLogger("redrive.delivery")
 
@@ -33,7 +43,7 @@ class FlushDelivery:
         self._publisher = publisher
         self._clock = clock
         self._noted: deque[tuple[PartitionProcessor, Report]] = deque()
-        self._refused: list[Noted] = []
+        self._refused: list[Item] = []
         self._wait = REFUSED_WAIT
         self._again = 0
 
@@ -46,48 +56,80 @@ class FlushDelivery:
         """How many outcomes could not be written, and wait to be tried again."""
         return len(self._refused)
 
-    def pump(self) -> list[Noted]:
+    def pump(self) -> list[tuple[PartitionProcessor, Outcome]]:
         """Make durable what was noted; gives the outcomes that are complete by it."""
-        outcomes: list[Noted] = []
+        reports: list[tuple[PartitionProcessor, Report]] = []
         while self._noted:
-            processor, report = self._noted.popleft()
-            processor.settle(report.done)
-            outcomes += [(processor, outcome) for outcome in report.outcomes]
+            reports.append(self._noted.popleft())
+        items: list[Item] = []
         if self._refused and self._clock.now() >= self._again:
-            outcomes = self._refused + outcomes
-            self._refused = []
-        return self._write(outcomes) if outcomes else []
+            items, self._refused = self._refused, []
+        writes = [write for item in items for write in item.writes]
+        for _, report in reports:
+            for _, sends in report.sent:
+                writes += sends
+            for outcome in report.outcomes:
+                writes += outcome.writes
+        refused = self._publish(writes) if writes else None
+        if refused:
+            items += [item for each in reports for item in _items(*each)]
+            return self._keep(items, refused)
+        self._settle(items)
+        for processor, report in reports:
+            processor.settle(report.offsets)
+        complete = [(item.processor, item.outcome) for item in items if item.outcome is not None]
+        return complete + [
+            (processor, outcome) for processor, report in reports for outcome in report.outcomes
+        ]
 
     def next_due(self) -> int | None:
         """When refused writes will be tried again."""
         return self._again if self._refused else None
 
-    def _write(self, outcomes: list[Noted]) -> list[Noted]:
-        refused: set[int] = set()
-        writes = [write for _, outcome in outcomes for write in outcome.writes]
+    def _publish(self, writes: list[Write]) -> set[int]:
+        """Write; gives what was refused."""
         try:
-            if writes:
-                self._publisher.publish(writes)
-            self._wait = REFUSED_WAIT
+            self._publisher.publish(writes)
         except PublishError as error:
-            refused = self._note_refusal(error, writes)
-        complete: list[Noted] = []
-        offsets: dict[PartitionProcessor, list[int]] = {}
-        for processor, outcome in outcomes:
-            if refused and any(id(write) in refused for write in outcome.writes):
-                self._refused.append((processor, outcome))
+            return self._note_refusal(error, writes)
+        self._wait = REFUSED_WAIT
+        return set()
+
+    def _keep(
+        self, items: list[Item], refused: set[int]
+    ) -> list[tuple[PartitionProcessor, Outcome]]:
+        """Keep the records of refused writes for later; the others are complete."""
+        complete: list[Item] = []
+        for item in items:
+            again = [write for write in item.writes if id(write) in refused]
+            if again:  # and only those: the others are durable, and would be there twice
+                self._refused.append(item._replace(writes=again))
             else:
-                offsets.setdefault(processor, []).append(outcome.offset)
-                complete.append((processor, outcome))
-        for processor, done in offsets.items():
-            processor.settle(done)
-        return complete
+                complete.append(item)
+        self._settle(complete)
+        return [(item.processor, item.outcome) for item in complete if item.outcome is not None]
+
+    def _settle(self, items: list[Item]) -> None:
+        for item in items:
+            item.processor.settle([item.offset])
 
     def _note_refusal(self, error: PublishError, writes: list[Write]) -> set[int]:
         """Which writes were refused; all of them where that is not known."""
-        self._again = self._clock.now() + self._wait
+        now = self._clock.now()
+        if not self._refused:  # else those that wait already would wait longer, again and again
+            self._again = now + self._wait
+            self._wait = min(2 * self._wait, REFUSED_LONGEST)
         log.error(
-            "%s; its record stays where it is, and it is tried again in %d ms", error, self._wait
+            "%s; its record stays where it is, and it is tried again in %d ms",
+            error,
+            self._again - now,
         )
-        self._wait = min(2 * self._wait, REFUSED_LONGEST)
         return set(map(id, error.refused or writes))
+
+
+def _items(processor: PartitionProcessor, report: Report) -> list[Item]:
+    return [
+        *(Item(processor, offset, (), None) for offset in report.done),
+        *(Item(processor, offset, sends, None) for offset, sends in report.sent),
+        *(Item(processor, each.offset, each.writes, each) for each in report.outcomes),
+    ]

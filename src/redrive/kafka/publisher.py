@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -46,14 +45,10 @@ class FlushPublisher:
         with self._lock:
             self._producers.clear()
 
-    def _deliver(self, writes: Iterable[Write], *, alone: bool) -> list[Refused]:
+    def _deliver(self, writes: Sequence[Write], *, alone: bool) -> list[Refused]:
         producer = self._producer(alone=alone)
         refused: list[Refused] = []
-        for write in writes:
-            try:
-                produce(producer, write, refused)
-            except KafkaException as raised:
-                refused.append(Refused(write, raised.args[0], write.partition))
+        produce(producer, writes, refused)
         # Every message ends, delivered or refused, within librdkafka's message.timeout.ms.
         while producer.flush(_POLL_SECONDS * 100):
             pass
@@ -83,29 +78,49 @@ class Refused(NamedTuple):
     partition: int | None
 
 
-def produce(producer: Producer, write: Write, refused: list[Refused]) -> None:
-    """Hand a write to librdkafka; if it is refused later, that is noted."""
-    options: dict[str, Any] = {} if write.timestamp is None else {"timestamp": write.timestamp}
-    if write.headers:
-        options["headers"] = list(write.headers)
-    report = partial(_report, refused, write)
-    where = _ANY_PARTITION if write.partition is None else write.partition
-    while True:
-        try:
-            producer.produce(
-                write.topic, write.value, write.key, where, on_delivery=report, **options
-            )
-        except BufferError:  # librdkafka's queue is full: let it deliver
-            producer.poll(_POLL_SECONDS)
-        else:
+def produce(producer: Producer, writes: Sequence[Write], refused: list[Refused]) -> None:
+    """Hand writes to librdkafka; what is refused, at once or later, is noted."""
+    report = _Report(writes, refused)
+    hand_over = producer.produce
+    for write in writes:
+        topic, key, value, headers, partition, timestamp = write
+        while True:
+            try:
+                if headers or partition is not None or timestamp is not None:
+                    where = _ANY_PARTITION if partition is None else partition
+                    hand_over(topic, value, key, where, report, report, timestamp or 0, [*headers])
+                else:
+                    hand_over(topic, value, key, _ANY_PARTITION, report)
+            except BufferError:  # librdkafka's queue is full: let it deliver
+                producer.poll(_POLL_SECONDS)
+            except KafkaException as raised:
+                refused.append(Refused(write, raised.args[0], partition))
+                break
+            else:
+                break
+
+
+class _Report:
+    """Takes librdkafka's word on messages that were refused; it is asked for no other.
+
+    One for all messages of a call: a refused message is found again by what is in it.
+    """
+
+    def __init__(self, writes: Sequence[Write], refused: list[Refused]) -> None:
+        self._writes = writes
+        self._refused = refused
+        self._found: set[int] = set()
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
             return
-
-
-def _report(
-    refused: list[Refused], write: Write, error: KafkaError | None, message: Message
-) -> None:
-    if error is not None:
-        refused.append(Refused(write, error, message.partition()))
+        topic, key, value = message.topic(), message.key(), message.value()
+        for write in self._writes:
+            alike = (write.topic, write.key, write.value) == (topic, key, value)
+            if alike and id(write) not in self._found:
+                self._found.add(id(write))
+                self._refused.append(Refused(write, error, message.partition()))
+                return
 
 
 def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:

@@ -55,13 +55,13 @@ class TransactionalProducer:
         producer = self._producer
         try:
             self._call("begin", producer.begin_transaction)
-            for write in writes:
-                produce(producer, write, refused)
+            produce(producer, writes, refused)
             metadata = self._members.consumer_group_metadata()
             self._call(
                 "send offsets to",
                 lambda: producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT),
             )
+            _check_taken(refused, writes)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
         except BaseException as error:
             self._abort()
@@ -93,3 +93,9 @@ class TransactionalProducer:
                 f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()}): it is"
                 " taken back, and its records will run again"
             ) from None
+
+
+def _check_taken(refused: Sequence[Refused], writes: Sequence[Write]) -> None:
+    """A write that librdkafka did not take is none of its transaction's: it would commit."""
+    if refused:
+        raise first_refused(refused, writes)

@@ -79,8 +79,11 @@ def _call(work: Work, scope: Scope) -> Result:
     if work.due is not None:
         scope.starts(work)
     try:
-        record.data = record.value if handler.decode is None else _decoded(work)
-        _nothing_to_await(handler.call(record, context))
+        if handler.decode is not None:
+            record.data = _decoded(work)
+        returned = handler.call(record, context)
+        if returned is not None:
+            _nothing_to_await(returned)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return _raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
@@ -93,7 +96,8 @@ async def _call_async(work: Work, scope: Scope) -> Result:
     if work.due is not None:
         scope.starts(work)
     try:
-        record.data = record.value if handler.decode is None else _decoded(work)
+        if handler.decode is not None:
+            record.data = _decoded(work)
         await _within_timeout(work, handler.call(record, context))
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return _raised(context, error)

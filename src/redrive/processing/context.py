@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redrive.envelope import Envelope, user_headers
 from redrive.errors import ContextError
-from redrive.record import Headers, Record, Write
+from redrive.record import Headers, Record, Write, is_topic_name
 
 if TYPE_CHECKING:
     from redrive.processing.scope import Scope
     from redrive.processing.work import Result, Work
+
+_MOST_TOPICS: Final = 10_000
+_good_topics: set[str] = set()
 
 HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
@@ -46,10 +49,16 @@ class _Sender:
                 f"ctx.send({topic!r}) after the record's outcome: its messages were published with"
                 " it; send before the handler returns (or before ctx.ack())"
             )
-        write = Write(topic, _bytes("key", key), _encoded(value), _headers(headers), partition)
+        if type(value) is not bytes:
+            value = _encoded(value)
+        if type(key) is not bytes:
+            key = _bytes("key", key)
+        _check_place(topic, partition)
+        write = Write(topic, key, value, _headers(headers) if headers else (), partition)
         if self._sends is None:
-            self._sends = []
-        self._sends.append(write)
+            self._sends = [write]
+        else:
+            self._sends.append(write)
 
     @property
     def db(self) -> Any:
@@ -188,10 +197,29 @@ class BatchContext(_Sender):
         return id(record)
 
 
+def _check_place(topic: str, partition: int | None) -> None:
+    # Names that were good once are remembered: this is asked for every message.
+    if topic not in _good_topics:
+        if not (isinstance(topic, str) and is_topic_name(topic)):
+            raise ContextError(f"ctx.send: {topic!r} is not a name a Kafka topic can have")
+        if len(_good_topics) < _MOST_TOPICS:
+            _good_topics.add(topic)
+    if partition is not None and (type(partition) is not int or partition < 0):
+        raise ContextError(f"ctx.send({topic!r}): there is no partition {partition!r}")
+
+
 def _encoded(value: object) -> bytes | None:
     if isinstance(value, dict | list | int | float):
         return json.dumps(value, separators=(",", ":")).encode()
     return _bytes("value", value)
+
+
+def _header_name(name: object) -> str:
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        raise ContextError(f"ctx.send: {name!r} cannot be the name of a header") from None
+    return str(name)
 
 
 def _bytes(what: str, given: object) -> bytes | None:
@@ -206,6 +234,6 @@ def _bytes(what: str, given: object) -> bytes | None:
 
 def _headers(given: HeadersGiven) -> Headers:
     pairs = given.items() if isinstance(given, Mapping) else given
-    headers = tuple((str(name), _bytes(f"header {name!r}", value)) for name, value in pairs)
+    headers = tuple((_header_name(name), _bytes(f"header {name!r}", v)) for name, v in pairs)
     # Headers are often passed on from the record: redrive's own are about that record, not this.
     return user_headers(headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from redrive.envelope import Envelope, user_headers
@@ -13,13 +13,13 @@ from redrive.record import Record, Write
 if TYPE_CHECKING:
     from redrive.app import App
 
-Kind = Literal["done", "park", "bury", "discard", "hop", "skip"]
+Kind = Literal["park", "bury", "discard", "hop", "skip"]
 """`hop`: it moved on without a handler's call; `skip`: it was written for another app."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one record. It is complete once its writes are durable."""
+    """What became of a record that is not simply done; complete once its writes are durable."""
 
     kind: Kind
     offset: int
@@ -30,16 +30,30 @@ class Outcome:
     error: BaseException | None = None
 
 
-@dataclass(slots=True)
 class Report:
     """What a step of a processor brought about."""
 
-    done: list[int] = field(default_factory=list)
-    """Offsets of records that are done and have nothing to write: by far the most."""
-    outcomes: list[Outcome] = field(default_factory=list)
+    __slots__ = ("done", "outcomes", "sent")
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        """Offsets of records that are done and have nothing to write."""
+        self.sent: list[tuple[int, list[Write]]] = []
+        """Offsets of records that are done, each with what its handler has sent."""
+        self.outcomes: list[Outcome] = []
+        """All others."""
 
     def __bool__(self) -> bool:
-        return bool(self.done or self.outcomes)
+        return bool(self.done or self.sent or self.outcomes)
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of all of them."""
+        return [
+            *self.done,
+            *(offset for offset, _ in self.sent),
+            *(outcome.offset for outcome in self.outcomes),
+        ]
 
 
 class Subject(NamedTuple):

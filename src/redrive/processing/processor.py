@@ -202,10 +202,13 @@ class PartitionProcessor:
         works = lot.works[start : lot.reported]
         holds: dict[Lane | None, int] = {}
         again: list[Work] = []
-        if not lot.recovering and results.count(None) == len(results):
-            report.done = [work.offset for work in works]
-        else:
-            for work, result in zip(works, results, strict=True):
+        slow = lot.recovering
+        for work, result in zip(works, results, strict=True):
+            if result is None and not slow:
+                report.done.append(work.offset)
+            elif type(result) is list and not slow:
+                report.sent.append((work.offset, result))
+            else:
                 wait = self._result(work, result, now, report)
                 if wait is not None:
                     again.append(work)
@@ -308,7 +311,7 @@ class PartitionProcessor:
         if work.ending is not None:
             self._end(work, work.ending.decision, work.ending.error, report, result or ())
         elif result:
-            report.outcomes.append(Outcome("done", work.offset, work.record, result))
+            report.sent.append((work.offset, result))
         else:
             report.done.append(work.offset)
         return None

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from redrive.errors import PublishError
+from redrive.delivery.flush import FlushDelivery
 from redrive.ports import Clock, Log, Progress, Publisher
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import InlineExecutor
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes import Outcome
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
@@ -23,9 +23,6 @@ from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
     from redrive.app import App
-
-PUBLISH_AGAIN: Final = 1000
-"""Milliseconds until a refused write is tried again."""
 
 
 @dataclass
@@ -52,37 +49,35 @@ class Runner:
         self._app = app
         self._log = log
         self._progress = progress
-        self._publisher = publisher
         self._clock = clock
         self._watch = watch
         self._topic_ids: dict[str, str] = {}
         self._scope = Scope(app, self._topic_ids, connection=connection)
-        self._dispatcher = Dispatcher(clock, app.concurrency, self._publish)
+        self._delivery = FlushDelivery(publisher, clock)
+        self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
         self._executor = InlineExecutor(self._scope, Resources(app, resources))
         self._executor.start(self._dispatcher)
         self._assigned: dict[TopicPartition, _Assigned] = {}
-        self._refused: list[tuple[int, PartitionProcessor, list[Outcome]]] = []
-        self._wrote = False
 
     def run(self) -> None:
         """Do all that can be done now, and commit it."""
         moved = True
         while moved:
-            self._wrote = False
             moved = self._read()
             self._dispatcher.tick()
             moved = self._executor.run() > 0 or moved
             moved = self._go_back() or moved
-            self._publish_again()
+            complete = self._delivery.pump()
+            for _, outcome in complete:
+                self._watch(outcome)
             # What was written may be for this app, and have to be read: a hop needs no handler.
-            moved = moved or self._wrote
+            moved = moved or bool(complete)
         self._commit()
 
     def next_due(self) -> int | None:
         """When there will be something to do without a new record."""
-        times = [again for again, _, _ in self._refused]
-        upcoming = self._dispatcher.tick()
-        return min(times if upcoming is None else [*times, upcoming], default=None)
+        times = (self._dispatcher.tick(), self._delivery.next_due())
+        return min((time for time in times if time is not None), default=None)
 
     def close(self) -> None:
         """Close what the app opened. Nothing is committed: that happens at the end of each pass."""
@@ -129,32 +124,6 @@ class Runner:
             if seek is not None:
                 assigned.position = seek
         return any(seek is not None for _, seek in seeks)
-
-    def _publish(self, processor: PartitionProcessor, report: Report) -> None:
-        processor.settle(report.done)
-        self._write(processor, report.outcomes)
-
-    def _write(self, processor: PartitionProcessor, outcomes: list[Outcome]) -> None:
-        for number, outcome in enumerate(outcomes):
-            try:
-                self._publisher.publish(outcome.writes)
-            except PublishError:
-                # The offset stays where it is until the record is somewhere else for certain.
-                again = self._clock.now() + PUBLISH_AGAIN
-                self._refused.append((again, processor, outcomes[number:]))
-                return
-            self._wrote = self._wrote or bool(outcome.writes)
-            processor.settle([outcome.offset])
-            self._watch(outcome)
-
-    def _publish_again(self) -> None:
-        now = self._clock.now()
-        waiting, self._refused = self._refused, []
-        for again, processor, outcomes in waiting:
-            if again <= now:
-                self._write(processor, outcomes)
-            else:
-                self._refused.append((again, processor, outcomes))
 
     def _commit(self) -> None:
         positions = {

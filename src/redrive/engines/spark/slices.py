@@ -14,7 +14,7 @@ from redrive.ports import Position
 from redrive.processing.acks import AckTracker
 from redrive.processing.outcomes import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.record import Record
+from redrive.record import Record, Write
 
 if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
@@ -84,7 +84,7 @@ class Slice:
 
     def take(self, _: PartitionProcessor, report: Report) -> None:
         """Count what came of records."""
-        self.counts["done"] += len(report.done)
+        self.counts["done"] += len(report.done) + len(report.sent)
 
     def complete(self, outcome: Outcome) -> None:
         """Count an outcome that is durable."""
@@ -129,6 +129,7 @@ class TransactionSlice(Slice):
         super().__init__(runtime, each, Position(start.offset))
         self._producer = producer
         self._outcomes: list[Outcome] = []
+        self._sent: list[tuple[int, list[Write]]] = []
         self._received = 0
         self._begun = monotonic()
 
@@ -147,8 +148,9 @@ class TransactionSlice(Slice):
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Keep the outcomes for the transaction. Their offsets count as complete: it takes all."""
         super().take(processor, report)
+        self._sent += report.sent
         self._outcomes += report.outcomes
-        processor.settle([*report.done, *(outcome.offset for outcome in report.outcomes)])
+        processor.settle(report.offsets)
 
     def commit(self, *, every: float, last: bool = False) -> None:
         """Commit, once everything of this transaction has ended."""
@@ -160,11 +162,15 @@ class TransactionSlice(Slice):
             prefix = Position(position.offset)
             ended = [each for each in self._outcomes if each.offset < prefix.offset]
             writes = [write for outcome in ended for write in outcome.writes]
+            for offset, sends in self._sent:
+                if offset < prefix.offset:
+                    writes += sends
             self._producer.commit(writes, {self.range.place: prefix})
             self.committed = prefix
             for outcome in ended:
                 self.complete(outcome)
         self._outcomes = []
+        self._sent = []
         self._received = 0
         self._begun = monotonic()
 
