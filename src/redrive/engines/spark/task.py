@@ -83,6 +83,7 @@ class Task:
             for each in ranges:
                 self._open(each)
             self._work()
+            self._check_refused()
         except RedriveError as error:
             log.warning("a task ends early: %s", error)
             stopped = error
@@ -214,6 +215,14 @@ class Task:
         dispatcher.stop_waiting()
         self._settle(last=True)
 
+    def _check_refused(self) -> None:
+        """Say so, and have the run wait a while: the next task would find the same."""
+        if self._delivery.refused:
+            raise RedriveError(
+                f"{self._delivery.refused} record(s) stay where they are, because what was to be"
+                " written for them was refused"
+            )
+
     def _waits_for_acks(self) -> bool:
         """They are waited for until their handler's time-out; then the policy decides."""
         return any(each.processor.unacked for each in self._slices)
@@ -293,6 +302,7 @@ class Task:
             opened.stop_reading()
             opened.tracker.received_up_to(one.end)
             self._settle(last=True)
+            self._check_refused()
         except RedriveError as raised:
             stopped = raised
         reports = self._close(stopped)

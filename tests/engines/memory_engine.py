@@ -1,0 +1,225 @@
+"""The Spark engine without Spark and without Kafka: its own planner and tasks, in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redrive import App
+from redrive.config import Settings
+from redrive.engines.spark.planner import Planner
+from redrive.engines.spark.ranges import Lane, Range
+from redrive.engines.spark.runtime import Runtime
+from redrive.engines.spark.slices import SliceReport
+from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.task import Task
+from redrive.ports import Position
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.executors import InlineExecutor, executor_for
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope
+from redrive.record import Record, TopicPartition, Write
+from redrive.testing.broker import MemoryBroker
+from redrive.testing.clock import VirtualClock
+
+ATTEMPTS = 4
+"""How often Spark tries a task before its job has failed."""
+
+
+class WorkerDied(KeyboardInterrupt):
+    """What a handler raises to die: the one thing that no handler's error handling holds back."""
+
+
+class MemoryLog:
+    """What planner and tasks ask of a log, answered by the broker in memory."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self.stable: dict[TopicPartition, int] = {}
+        """Where open transactions begin: nobody may read past."""
+
+    def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]:
+        there = [name for name in names if self._broker.partitions(name)]
+        return {
+            name: (self._broker.topic_id(name), self._broker.partitions(name)) for name in there
+        }
+
+    def topic_id(self, topic: str) -> str:
+        return self._broker.topic_id(topic)
+
+    def all_bounds(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        found = {}
+        for place in partitions:
+            begin, end = self._broker.bounds(place)
+            found[place] = (begin, min(end, self.stable.get(place, end)))
+        return found
+
+    def appended_since(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        return {place: self._since(place, time) for place, time in times.items()}
+
+    def lots(
+        self, partition: TopicPartition, start: int, end: int, *, size: int
+    ) -> Iterator[list[Record]]:
+        records = self._broker.read(partition, start, end)
+        for first in range(0, len(records), size):
+            yield records[first : first + size]
+
+    def _since(self, place: TopicPartition, time: int) -> tuple[int, int] | None:
+        records = self._broker.read(place, *self._broker.bounds(place))
+        first = bisect_left(records, time, key=lambda record: record.timestamp or 0)
+        if first == len(records):
+            return None
+        return records[first].offset, records[first].timestamp or 0
+
+
+class MemoryTransactions:
+    """A transactional producer: all or nothing, and the newest of one id fences the others."""
+
+    newest: dict[str, MemoryTransactions]
+
+    def __init__(self, broker: MemoryBroker, app: App) -> None:
+        self._broker = broker
+        self._progress = broker.progress(app.name)
+        self.commits: list[tuple[list[Write], dict[TopicPartition, Position]]] = []
+
+    def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
+        self._broker.publish(writes)
+        self._progress.commit(positions)
+        self.commits.append((list(writes), dict(positions)))
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryTask(Task):
+    """A task whose transactions are in memory."""
+
+    transactions: MemoryTransactions
+
+    def _producer(self, place: TopicPartition) -> Any:
+        return self.transactions
+
+
+class MiniSpark:
+    """Plans batches and runs their tasks one after the other, as often as Spark would."""
+
+    def __init__(self, app: App, *, partitions: int = 1, slots: int = 8, **spec: Any) -> None:
+        self.app = app
+        self.clock = VirtualClock()
+        self.broker = MemoryBroker(self.clock)
+        self.log = MemoryLog(self.broker)
+        self.progress = self.broker.progress(app.name)
+        self.transactions = MemoryTransactions(self.broker, app)
+        self.reports: list[SliceReport] = []
+        self.deaths = 0
+        self.spec = make_spec(slots=slots, **spec)
+        for topic in (*app.handlers, app.dead_topic):
+            self.broker.create(topic, partitions)
+        for topic in app.delay_topics:
+            self.broker.create(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
+
+    def send(self, topic: str, *values: bytes, partition: int | None = None) -> None:
+        self.broker.publish([Write(topic, value, value, (), partition) for value in values])
+
+    def planner(self, lane: Lane = "main", **changes: Any) -> Planner:
+        options: dict[str, Any] = {
+            "log": self.log,
+            "progress": self.progress,
+            "members": lambda: 0,
+            "clock": self.clock,
+        }
+        return Planner(self.app, self.spec, lane, **{**options, **changes})
+
+    def run(self, lane: Lane = "main", batches: int = 200) -> None:
+        """Until there is nothing to do."""
+        planner = self.planner(lane)
+        for _ in range(batches):
+            plan = planner.plan()
+            if not plan:
+                return
+            self.run_batch(plan)
+        raise AssertionError(f"still something to do after {batches} batches")
+
+    def run_batch(self, plan: Sequence[Sequence[Range]], attempts: int = ATTEMPTS) -> bool:
+        """Whether it succeeded; a task that dies is tried again, and the job fails with it."""
+        return all(self._attempts(ranges, attempts) for ranges in plan)
+
+    def run_task(self, ranges: Sequence[Range], attempt: int = 0) -> list[SliceReport]:
+        """One attempt of a task, in a Python worker of its own."""
+        with memory_runtime(self.app, self.broker, self.log, self.clock) as runtime:
+            task = MemoryTask(self.spec, runtime)
+            task.transactions = self.transactions
+            reports = task.run_all(ranges, attempt)
+        self.reports += reports
+        return reports
+
+    def committed(self, place: TopicPartition) -> Position | None:
+        return self.progress.committed([place]).get(place)
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in self.broker.records(topic)]
+
+    @property
+    def dead(self) -> list[bytes | None]:
+        return self.values(self.app.dead_topic)
+
+    def _attempts(self, ranges: Sequence[Range], attempts: int) -> bool:
+        for attempt in range(attempts):
+            try:
+                self.run_task(ranges, attempt)
+            except WorkerDied:
+                self.deaths += 1
+            else:
+                return True
+        return False
+
+
+@contextmanager
+def memory_runtime(
+    app: App, broker: MemoryBroker, log: MemoryLog, clock: VirtualClock
+) -> Iterator[Runtime]:
+    sinks: dict[Any, Any] = {}
+    topic_ids: dict[str, str] = {}
+    scope = Scope(app, topic_ids, clock=clock)
+    dispatcher = Dispatcher(
+        clock, app.concurrency, lambda processor, report: sinks[processor](processor, report)
+    )
+    resources = Resources(app)
+    inline = app.concurrency == 1
+    executor = InlineExecutor(scope, resources) if inline else executor_for(app, scope, resources)
+    executor.start(dispatcher)
+    try:
+        yield Runtime(
+            app=app,
+            clock=clock,  # type: ignore[arg-type]  # -- whatever tells the time
+            log=log,  # type: ignore[arg-type]  # -- whatever can be read
+            progress=broker.progress(app.name),  # type: ignore[arg-type]
+            publisher=broker,  # type: ignore[arg-type]
+            scope=scope,
+            topic_ids=topic_ids,
+            dispatcher=dispatcher,
+            executor=executor,
+            sinks=sinks,
+        )
+    finally:
+        executor.close()
+
+
+def make_spec(**changes: Any) -> Spec:
+    options: dict[str, Any] = {
+        "target": "memory:app",
+        "folder": "",
+        "settings": Settings(),
+        "run": "run",
+        "scratch": tempfile.gettempdir() + "/redrive-no-such-folder",
+        "slots": 8,
+        "commit_every": 0,
+    }
+    return Spec(**{**options, **changes})
