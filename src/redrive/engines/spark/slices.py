@@ -130,6 +130,7 @@ class TransactionSlice(Slice):
         self._producer = producer
         self._outcomes: list[Outcome] = []
         self._sent: list[tuple[int, list[Write]]] = []
+        self._done: list[int] = []
         self._received = 0
         self._begun = monotonic()
 
@@ -147,7 +148,7 @@ class TransactionSlice(Slice):
 
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Keep the outcomes for the transaction. Their offsets count as complete: it takes all."""
-        super().take(processor, report)
+        self._done += report.done
         self._sent += report.sent
         self._outcomes += report.outcomes
         processor.settle(report.offsets)
@@ -162,15 +163,19 @@ class TransactionSlice(Slice):
             prefix = Position(position.offset)
             ended = [each for each in self._outcomes if each.offset < prefix.offset]
             writes = [write for outcome in ended for write in outcome.writes]
+            done = sum(offset < prefix.offset for offset in self._done)
             for offset, sends in self._sent:
                 if offset < prefix.offset:
+                    done += 1
                     writes += sends
             self._producer.commit(writes, {self.range.place: prefix})
             self.committed = prefix
+            self.counts["done"] += done
             for outcome in ended:
                 self.complete(outcome)
         self._outcomes = []
         self._sent = []
+        self._done = []
         self._received = 0
         self._begun = monotonic()
 

@@ -1,0 +1,288 @@
+"""Tasks and slices in memory: what is committed, and when a task ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from memory_engine import MiniSpark, WorkerDied, memory_runtime
+
+from redrive import App, Backoff, InPlace, Retry, RetryPolicy
+from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.slices import TransactionSlice
+from redrive.envelope import parse
+from redrive.ports import Position
+from redrive.processing.outcomes import Outcome, Report
+from redrive.record import Record, TopicPartition, Write
+
+PLACE = TopicPartition("in", 0)
+
+
+def numbers(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def copying(**options: object) -> App:
+    app = App("app", **{"ordering": "partition", **options})  # type: ignore[arg-type]
+
+    @app.handler("in")
+    def copy(record, ctx):
+        ctx.send("out", record.value)
+
+    return app
+
+
+def mini(app: App, partitions: int = 1, **spec: object) -> MiniSpark:
+    spark = MiniSpark(app, partitions=partitions, **spec)
+    spark.broker.create("out")
+    return spark
+
+
+# What is committed
+
+
+def test_the_end_of_the_range_is_committed_over_the_gap_at_its_end():
+    spark = mini(copying())
+    spark.send("in", *numbers(3))
+    spark.broker.gap(PLACE, 5)
+    spark.run()
+    assert spark.committed(PLACE) == Position(8)
+    assert spark.values("out") == numbers(3)
+
+
+def test_a_range_without_any_record_is_passed():
+    spark = mini(copying())
+    spark.broker.gap(PLACE, 5)
+    (report,) = spark.run_task([Range("in", 0, 0, 5)])
+    assert (report.end, report.counts.get("done", 0)) == (5, 0)
+    assert spark.committed(PLACE) == Position(5)
+
+
+def test_a_task_commits_no_more_than_its_range():
+    spark = mini(copying())
+    spark.send("in", *numbers(10))
+    spark.run_task([Range("in", 0, 2, 6)])
+    assert spark.committed(PLACE) == Position(6)
+    assert spark.values("out") == [b"2", b"3", b"4", b"5"]
+
+
+def test_what_was_done_beyond_a_gap_is_not_run_again():
+    refusing = True
+    app = App("app", ordering="unordered", retry=RetryPolicy())
+    calls: list[bytes] = []
+
+    @app.handler("in")
+    def handle(record, ctx):
+        calls.append(record.value)
+        ctx.send("refused" if record.value == b"0" else "out", record.value)
+
+    spark = mini(app, batch_deadline=50)
+    spark.broker.create("refused")
+    spark.broker.refuse("refused")
+    spark.send("in", *numbers(4))
+    (report,) = spark.run_task([Range("in", 0, 0, 4)])
+    position = spark.committed(PLACE)
+    assert position is not None
+    assert position.offset == report.end == 0
+    assert position.metadata.startswith("r1:")
+    assert "was refused" in report.trouble
+    refusing = False
+    spark.broker.accept("refused")
+    spark.run()
+    assert refusing is False
+    assert sorted(calls) == [b"0", b"0", b"1", b"2", b"3"]
+    assert spark.committed(PLACE) == Position(4)
+
+
+def test_a_later_attempt_begins_where_the_first_one_came_to():
+    spark = mini(copying())
+    spark.send("in", *numbers(10))
+    spark.progress.commit({PLACE: Position(6)})
+    spark.run_task([Range("in", 0, 0, 10)], attempt=1)
+    assert spark.values("out") == numbers(4, start=6)
+
+
+def test_a_later_attempt_whose_range_is_complete_does_nothing():
+    spark = mini(copying())
+    spark.send("in", *numbers(10))
+    spark.progress.commit({PLACE: Position(10)})
+    assert spark.run_task([Range("in", 0, 0, 10)], attempt=1) == []
+    assert spark.values("out") == []
+    assert spark.committed(PLACE) == Position(10)
+
+
+# When it ends
+
+
+def test_the_deadline_ends_a_task_with_exact_progress():
+    app = App("app", ordering="partition")
+
+    @app.handler("in")
+    def slow(record, ctx):
+        threading.Event().wait(0.01)
+        ctx.send("out", record.value)
+
+    spark = mini(app, batch_deadline=100)
+    spark.send("in", *numbers(500))
+    (report,) = spark.run_task([Range("in", 0, 0, 500)])
+    assert 0 < report.end < 500
+    assert spark.committed(PLACE) == Position(report.end)
+    assert spark.values("out") == numbers(report.end)
+    assert report.counts == {"done": report.end}
+    assert report.trouble == ""
+
+
+def test_a_stop_request_ends_a_task(tmp_path: Path):
+    app = App("app", ordering="partition")
+
+    @app.handler("in")
+    def handle(record, ctx):
+        if record.value == b"2":
+            (tmp_path / "stop").touch()
+        threading.Event().wait(0.02)
+        ctx.send("out", record.value)
+
+    spark = mini(app, scratch=str(tmp_path))
+    spark.send("in", *numbers(500))
+    (report,) = spark.run_task([Range("in", 0, 0, 500)])
+    assert 3 <= report.end < 500
+    assert spark.values("out") == numbers(report.end)
+
+
+def test_what_would_wait_in_place_past_the_deadline_is_parked():
+    app = App("app", ordering="key")
+
+    @app.handler("in", retry=RetryPolicy("5m", first=InPlace(9, Backoff("1h", jitter=0))))
+    def fail(record, ctx):
+        if record.value == b"1":
+            raise Retry("not yet")
+
+    spark = mini(app, batch_deadline=100)
+    spark.send("in", *numbers(3))
+    (report,) = spark.run_task([Range("in", 0, 0, 3)])
+    assert report.end == 3
+    assert report.counts == {"done": 2, "park": 1}
+    (parked,) = spark.broker.records("app.retry.5m")
+    assert parse(parked.headers).attempt == 2
+
+
+def test_what_waits_in_place_for_ever_holds_the_progress_but_not_the_others():
+    app = App("app", ordering="key")
+
+    @app.handler("in", retry=RetryPolicy(first=InPlace(None, Backoff("1h", jitter=0))))
+    def fail(record, ctx):
+        if record.value == b"1":
+            raise Retry("not yet")
+
+    spark = mini(app, batch_deadline=100)
+    spark.send("in", *numbers(3))
+    (report,) = spark.run_task([Range("in", 0, 0, 3)])
+    assert report.end == 1
+    assert report.counts == {"done": 2}
+
+
+def test_records_that_are_due_much_later_do_not_hold_a_task():
+    app = App("app", retry=RetryPolicy("1h"))
+    app.handler("in")(lambda record, ctx: None)
+    spark = mini(app)
+    spark.send("in", b"x")
+    now = spark.clock.now()
+    headers = {
+        "app": "app", "id": "1", "origin-topic": "in", "origin-partition": "0",
+        "origin-offset": "0", "first-received": str(now), "attempt": "2",
+        "due": str(now + 3_600_000),
+    }  # fmt: skip
+    written = tuple((f"redrive-{name}", value.encode()) for name, value in headers.items())
+    spark.broker.publish([Write("app.retry.1h", None, b"x", written)])
+    (report,) = spark.run_task([Range("app.retry.1h", 0, 0, 1, 3_600_000)])
+    assert (report.end, report.counts.get("done", 0)) == (0, 0)
+
+
+# Transactions
+
+
+def test_outputs_and_progress_are_committed_together_and_in_order():
+    spark = mini(copying(delivery="transaction"))
+    spark.send("in", *numbers(50))
+    spark.run()
+    commits = spark.transactions.commits
+    assert [write.value for writes, _ in commits for write in writes] == numbers(50)
+    assert [positions for _, positions in commits][-1] == {PLACE: Position(50)}
+
+
+def test_a_crash_before_the_commit_leaves_nothing():
+    app = App("app", delivery="transaction", ordering="partition")
+
+    @app.handler("in")
+    def die(record, ctx):
+        ctx.send("out", record.value)
+        if record.value == b"40":
+            raise WorkerDied
+
+    spark = mini(app)
+    spark.send("in", *numbers(50))
+    with pytest.raises(WorkerDied):
+        spark.run_task([Range("in", 0, 0, 50)])
+    assert spark.values("out") == []
+    assert spark.committed(PLACE) is None
+
+
+def opened_slice(spark: MiniSpark, runtime: object, count: int) -> TransactionSlice:
+    spark.send("in", *numbers(count))
+    opened = TransactionSlice(
+        runtime,  # type: ignore[arg-type]
+        Range("in", 0, 0, count),
+        Position(0),
+        spark.transactions,  # type: ignore[arg-type]
+    )
+    opened.processor.offer(opened.read(), spark.clock.now())
+    return opened
+
+
+def ended(*offsets: int, parked: int | None = None) -> Report:
+    report = Report()
+    report.sent = [(offset, [Write("out", None, b"%d" % offset)]) for offset in offsets]
+    if parked is not None:
+        write = Write("out", None, b"parked")
+        report.outcomes = [Outcome("park", parked, Record("in", 0, parked), (write,))]
+    return report
+
+
+def test_only_the_prefix_is_committed_and_what_is_beyond_a_gap_is_not():
+    app = copying(delivery="transaction")
+    spark = mini(app)
+    with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
+        opened = opened_slice(spark, runtime, 6)
+        opened.take(opened.processor, ended(0, 1, 3, parked=4))
+        opened.commit(every=0, last=True)
+    assert spark.values("out") == [b"0", b"1"]
+    assert spark.committed(PLACE) == Position(2)
+    assert opened.report().end == 2
+    assert "park" not in opened.report().counts
+
+
+def test_a_transaction_waits_for_all_of_its_records():
+    app = copying(delivery="transaction")
+    spark = mini(app)
+    with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
+        opened = opened_slice(spark, runtime, 3)
+        opened.take(opened.processor, ended(0, 1))
+        opened.commit(every=0)
+        assert spark.transactions.commits == []
+        opened.take(opened.processor, ended(2))
+        opened.read()  # the end of the range
+        opened.commit(every=0)
+    assert spark.values("out") == [b"0", b"1", b"2"]
+    assert spark.committed(PLACE) == Position(3)
+
+
+def test_what_counts_as_done_was_committed():
+    """Figures must not tell of records whose transaction was never committed."""
+    app = copying(delivery="transaction")
+    spark = mini(app)
+    with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
+        opened = opened_slice(spark, runtime, 6)
+        opened.take(opened.processor, ended(0, 1, 3, 4, 5))
+        opened.commit(every=0, last=True)
+    assert opened.report().counts["done"] == 2
