@@ -103,6 +103,7 @@ class Planner:
         self._mark = TopicPartition(app.dead_topic, 0)
         self._topics: dict[str, tuple[str, int]] = {}
         self._topics_at: int | None = None
+        self._made_anew: set[str] = set()
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
         self._delays = app.delay_topics if lane == "retry" else {}
@@ -158,6 +159,7 @@ class Planner:
             known = self._topics.get(name, found[name])
             if known[0] != found[name][0]:
                 self._report_loss([f'topic "{name}" was deleted and made anew while this app ran'])
+                self._made_anew.add(name)
         self._topics = found
 
     def _check_members(self) -> None:
@@ -180,7 +182,7 @@ class Planner:
             place: view.committed for place, view in views.items() if view.committed is not None
         }
         from_where = "earliest" if self._lane == "retry" else self._spec.start_from
-        first = ranges.begin_at(views, from_where)
+        first = ranges.begin_at(views, from_where, self._made_anew)
         news = {place: Position(offset) for place, offset in first.items()}
         gone = ranges.lost(views)
         if gone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -68,13 +68,17 @@ class Lost:
         )
 
 
-def begin_at(views: Mapping[TopicPartition, View], start_from: From) -> dict[TopicPartition, int]:
+def begin_at(
+    views: Mapping[TopicPartition, View], start_from: From, made_anew: Collection[str] = ()
+) -> dict[TopicPartition, int]:
     """Where partitions begin that have no progress yet.
 
-    A partition that was added to a topic with progress holds only records that came later: it
-    begins at its beginning, whatever was asked for the first start.
+    A partition that was added to a topic with progress holds only records that came later, and so
+    do topics that were made anew while the app ran: they begin at their beginning, whatever was
+    asked for the first start.
     """
-    known = {place.topic for place, view in views.items() if view.committed is not None}
+    with_progress = {place.topic for place, view in views.items() if view.committed is not None}
+    known = with_progress.union(made_anew)
     return {
         place: view.begin if start_from == "earliest" or place.topic in known else view.end
         for place, view in views.items()

@@ -1,0 +1,323 @@
+"""What planners promise, in memory and on a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pytest
+from planner_worlds import InMemory, OnKafka, World, planner
+
+from redrive import App, RetryPolicy
+from redrive.engines.spark.planner import RUN_MARK, TOPICS_EVERY, DataLossError, Planner, RivalError
+from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.spec import HORIZON
+from redrive.kafka.errors import MissingTopicError
+from redrive.ports import Position
+from redrive.record import TopicPartition
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def world(request: pytest.FixtureRequest, redrive_prefix: str) -> Iterator[World]:
+    if request.param == "memory":
+        yield InMemory(redrive_prefix)
+        return
+    on_kafka = OnKafka(redrive_prefix, request.getfixturevalue("redrive_stack").bootstrap)
+    yield on_kafka
+    on_kafka.close()
+
+
+@pytest.fixture
+def make_app(world: World) -> Callable[..., App]:
+    """An app on these topics (the prefix is added), with its own topics created."""
+    created: set[str] = set()
+
+    def make(*topics: str, delays: str = "", **options: Any) -> App:
+        app = App(world.prefix, retry=RetryPolicy(delays), **options)
+        for topic in topics:
+            app.handler(f"{world.prefix}.{topic}")(lambda record, ctx: None)
+        for topic in {app.dead_topic, *app.delay_topics} - created:
+            world.create(topic, delay=topic in app.delay_topics)
+            created.add(topic)
+        return app
+
+    return make
+
+
+@pytest.fixture
+def place(world: World) -> TopicPartition:
+    """The first partition of a topic that exists."""
+    world.create(f"{world.prefix}.in")
+    return TopicPartition(f"{world.prefix}.in", 0)
+
+
+def planned(one: Planner) -> list[tuple[int, int, int]]:
+    """Partition, start and end of what is planned, in order."""
+    ranges = [each for task in one.plan() for each in task]
+    return sorted((each.partition, each.start, each.end) for each in ranges)
+
+
+def complete(world: World, app: App, plan: list[list[Range]]) -> None:
+    world.progress(app).commit({each.place: Position(each.end) for task in plan for each in task})
+
+
+# Ends
+
+
+def test_a_marker_at_the_end_is_part_of_the_range(world, make_app, place):
+    app = make_app("in")
+    world.commit_transaction(place, 3)
+    one = planner(world, app)
+    plan = one.plan()
+    assert plan == [[Range(*place, 0, 4)]]
+    complete(world, app, plan)
+    assert one.plan() == []
+
+
+def test_aborted_records_only_are_a_range_as_any(world, make_app, place):
+    app = make_app("in")
+    world.abort_transaction(place, 5)
+    one = planner(world, app)
+    plan = one.plan()
+    assert plan == [[Range(*place, 0, 6)]]
+    complete(world, app, plan)
+    assert one.plan() == []
+
+
+def test_an_open_transaction_is_not_planned_past(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 2)
+    commit = world.open_transaction(place, 1)
+    world.send(place, 4)
+    one = planner(world, app)
+    plan = one.plan()
+    assert plan == [[Range(*place, 0, 2)]]
+    complete(world, app, plan)
+    assert one.plan() == []
+    commit()
+    assert planned(one) == [(0, 2, 8)]
+
+
+def test_empty_partitions_are_no_task(world, make_app):
+    app = make_app("in")
+    world.create(f"{world.prefix}.in", 4)
+    one = planner(world, app)
+    assert one.plan() == []
+    world.send(TopicPartition(f"{world.prefix}.in", 2), 1)
+    assert planned(one) == [(2, 0, 1)]
+
+
+def test_records_appended_while_it_plans_are_in_the_next_plan(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 2)
+
+    class Growing:
+        """More comes in right after the bounds were asked for, each time."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.log, name)
+
+        def all_bounds(self, places: Collection[TopicPartition]) -> Any:
+            found = world.log.all_bounds(places)
+            world.send(place, 3)
+            return found
+
+    one = planner(world, app, log=Growing())
+    plan = one.plan()
+    assert plan == [[Range(*place, 0, 2)]]
+    complete(world, app, plan)
+    assert planned(one) == [(0, 2, 5)]
+
+
+def test_a_batch_has_its_limit_and_everybody_a_share(world, make_app):
+    topic = f"{world.prefix}.in"
+    app = make_app("in")
+    world.create(topic, 3)
+    for number, size in enumerate((10, 200, 300)):
+        world.send(TopicPartition(topic, number), size)
+    one = planner(world, app, max_records=110)
+    assert planned(one) == [(0, 0, 10), (1, 0, 50), (2, 0, 50)]
+
+
+# Beginnings
+
+
+def test_progress_is_the_only_memory(world, make_app, place):
+    """A lost checkpoint folder, or another machine: the plan is the same."""
+    app = make_app("in")
+    world.send(place, 5)
+    world.progress(app).commit({place: Position(3, "r1:AAE=")})
+    for _ in range(2):
+        assert planner(world, app).plan() == [[Range(*place, 3, 5, None, "r1:AAE=")]]
+
+
+def test_where_a_first_start_begins_is_written_down_at_once(world, make_app, place):
+    """Otherwise "latest" would pass what comes in while nothing runs."""
+    app = make_app("in")
+    world.send(place, 5)
+    assert planner(world, app, start_from="latest").plan() == []
+    assert world.progress(app).committed([place]) == {place: Position(5)}
+    world.send(place, 2)
+    assert planned(planner(world, app, start_from="latest")) == [(0, 5, 7)]
+
+
+def test_an_added_partition_begins_at_its_beginning(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 5)
+    one = planner(world, app, start_from="latest")
+    assert one.plan() == []
+    world.grow(place.topic, 2)
+    world.send(place._replace(partition=1), 3)
+    assert one.plan() == []  # topics are looked at now and then only
+    world.clock.advance(TOPICS_EVERY)
+    assert planned(one) == [(1, 0, 3)]
+
+
+def test_an_added_topic_begins_where_it_was_asked_for(world, make_app, place):
+    world.send(place, 5)
+    assert planned(planner(world, make_app("in"))) == [(0, 0, 5)]
+    other = place._replace(topic=f"{world.prefix}.other")
+    world.create(other.topic)
+    world.send(other, 4)
+    both = make_app("in", "other")
+    ranges = [each for task in planner(world, both, start_from="latest").plan() for each in task]
+    assert ranges == [Range(*place, 0, 5)]
+    assert world.progress(both).committed([other]) == {other: Position(4)}
+
+
+def test_a_removed_topic_keeps_its_progress_and_is_left_alone(world, make_app, place):
+    other = place._replace(topic=f"{world.prefix}.other")
+    world.create(other.topic)
+    both = make_app("in", "other")
+    complete(world, both, planner(world, both).plan())
+    world.send(place, 2)
+    world.send(other, 2)
+    ranges = [each for task in planner(world, make_app("in")).plan() for each in task]
+    assert ranges == [Range(*place, 0, 2)]
+    again = [each for task in planner(world, both).plan() for each in task]
+    assert sorted(again) == sorted([Range(*place, 0, 2), Range(*other, 0, 2)])
+
+
+# What is gone
+
+
+def test_deleted_unread_stops_the_run_and_says_how_many(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 9)
+    world.progress(app).commit({place: Position(2)})
+    world.truncate(place, 6)
+    with pytest.raises(DataLossError, match=r"up to 4 records were deleted unread"):
+        planner(world, app).plan()
+    assert world.progress(app).committed([place]) == {place: Position(2)}
+
+
+def test_deleted_unread_is_passed_where_that_was_asked_for(world, make_app, place):
+    app = make_app("in", on_data_loss="continue")
+    world.send(place, 9)
+    world.progress(app).commit({place: Position(2)})
+    world.truncate(place, 6)
+    one = planner(world, app)
+    assert planned(one) == [(0, 6, 9)]
+    assert [told for told in one.status.lost if "up to 4 records" in told]
+    one.plan()
+    assert len(one.status.lost) == 1
+
+
+def test_progress_past_the_end_stops_the_run(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 3)
+    world.progress(app).commit({place: Position(7)})
+    with pytest.raises(DataLossError, match="the log ends at 3: the topic was made anew"):
+        planner(world, app).plan()
+
+
+def recreate(world: World, place: TopicPartition, number: int) -> None:
+    world.delete(place.topic)
+    world.create(place.topic)
+    world.send(place, number)
+    world.clock.advance(TOPICS_EVERY)
+
+
+def test_a_topic_made_anew_while_the_app_runs_stops_it(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 3)
+    one = planner(world, app)
+    complete(world, app, one.plan())
+    recreate(world, place, 5)
+    with pytest.raises(DataLossError, match="was deleted and made anew while this app ran"):
+        one.plan()
+
+
+@pytest.mark.parametrize("start_from", ["earliest", "latest"])
+def test_a_topic_made_anew_is_read_from_its_beginning_where_that_was_asked_for(
+    world, make_app, place, start_from
+):
+    app = make_app("in", on_data_loss="continue")
+    world.send(place, 3)
+    one = planner(world, app, start_from=start_from)
+    complete(world, app, one.plan())
+    recreate(world, place, 5)
+    assert planned(one) == [(0, 0, 5)]
+    assert any("made anew" in told for told in one.status.lost)
+
+
+def test_a_missing_topic_says_how_to_make_it(world, make_app):
+    with pytest.raises(MissingTopicError, match=r"in\" does not exist: create it"):
+        planner(world, make_app("in")).plan()
+
+
+# The retry lane
+
+
+def test_what_is_not_due_is_not_planned(world, make_app, place):
+    app = make_app("in", delays="1h")
+    delayed = TopicPartition(app.delay_topic(3_600_000), 0)
+    one = planner(world, app, "retry")
+    world.send(delayed, 2)
+    assert one.plan() == []
+    assert one.status.parked == {delayed.topic: 2}
+    due = one.status.next_due[delayed.topic]
+    assert abs(due - world.clock.now() - 3_600_000) < 60_000
+    world.clock.advance(due - world.clock.now() - HORIZON - 5000)
+    assert one.plan() == []
+    world.clock.advance(5000)
+    assert one.plan() == [[Range(*delayed, 0, 2, 3_600_000)]]
+
+
+def test_only_what_is_due_soon_is_planned_ahead(world, make_app, place):
+    app = make_app("in", delays="1h")
+    delayed = TopicPartition(app.delay_topic(3_600_000), 0)
+    one = planner(world, app, "retry")
+    world.send(delayed, 2)
+    one.plan()
+    first = one.status.next_due[delayed.topic]
+    if isinstance(world, InMemory):
+        world.clock.advance(HORIZON + 1)
+    else:  # the broker's clock is the machine's: wait for its next milliseconds
+        while world.clock.now() <= first - 3_600_000 + HORIZON + 1:
+            pass
+    world.send(delayed, 3)
+    world.clock.advance(first - world.clock.now() - HORIZON)
+    assert one.plan() == [[Range(*delayed, 0, 2, 3_600_000)]]
+    world.clock.advance(3_600_000)
+    assert one.plan() == [[Range(*delayed, 0, 5, 3_600_000)]]
+
+
+# Rivals
+
+
+def test_another_run_that_began_later_ends_this_one(world, make_app, place):
+    app = make_app("in")
+    world.send(place, 1)
+    mark = TopicPartition(app.dead_topic, 0)
+    one = planner(world, app, run="mine")
+    world.progress(app).commit({mark: Position(0, RUN_MARK + "mine")})
+    assert planned(one) == [(0, 0, 1)]
+    world.progress(app).commit({mark: Position(0, RUN_MARK + "theirs")})
+    with pytest.raises(RivalError, match=r"another run of the app .* on Spark has begun"):
+        one.plan()
+
+
+def test_a_worker_beside_it_is_refused(world, make_app, place):
+    with pytest.raises(RivalError, match="2 active member"):
+        planner(world, make_app("in"), members=lambda: 2).plan()
