@@ -77,13 +77,15 @@ class Empty:
 
     def __call__(self) -> bool:
         """Whether nothing waits any more."""
+        lanes: list[Lane] = ["main", *(lane for lane in self._run.lanes if lane != "main"), "main"]
+        since = self._seen[-1] if self._seen else 0
+        status = self._run.status(lanes[len(self._seen)])
+        # After the status: a batch that ended before it was planned is counted then.
         batches = self._run.figures.batches("main")
         if batches != self._batches:
             self._batches = batches
             self._seen = []
-        lanes: list[Lane] = ["main", *(lane for lane in self._run.lanes if lane != "main"), "main"]
-        since = self._seen[-1] if self._seen else 0
-        status = self._run.status(lanes[len(self._seen)])
+            return False
         if status.get("trouble") or status.get("at", 0) <= since:
             return False
         if not status.get("empty"):

@@ -61,6 +61,8 @@ class Status:
     at: int = 0
     lag: int = 0
     """Records ahead of the progress, at most: offsets have gaps."""
+    in_flight: int = 0
+    """Of them, those of the batch under way."""
     parked: dict[str, int] = field(default_factory=dict)
     next_due: dict[str, int] = field(default_factory=dict)
     reached: bool = False

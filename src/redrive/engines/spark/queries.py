@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import shutil
 import tempfile
 import threading
 import uuid
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from redrive.clock import WallClock
 from redrive.config import SettingsArguments, load_settings
-from redrive.engines.spark import session
+from redrive.durations import Duration, milliseconds
+from redrive.engines.spark import preflight, session
+from redrive.engines.spark.endings import Until, ending
 from redrive.engines.spark.figures import Figures
 from redrive.engines.spark.planner import RUN_MARK
 from redrive.engines.spark.ranges import From, Lane
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.statuses import Statuses
 from redrive.errors import RedriveError
-from redrive.kafka.admin import Admin
 from redrive.kafka.progress import KafkaProgress
 from redrive.loading import load_app
 from redrive.ports import Position
@@ -41,7 +44,8 @@ _DIED: Final = re.compile(
 )
 _POLL: Final = 0.1
 _FAILED_WAIT: Final = 1.0
-OnBatch = Callable[[Lane, list[dict[str, Any]]], None]
+_END_WAIT: Final = 10.0
+"""Seconds for the tasks of one lane to end, when the other has failed."""
 
 
 class RunError(RedriveError):
@@ -51,36 +55,56 @@ class RunError(RedriveError):
 class Handle:
     """A running app: its queries and figures, and how to stop it."""
 
-    def __init__(self, app: App, spec: Spec, spark: SparkSession) -> None:
+    def __init__(
+        self,
+        app: App,
+        spec: Spec,
+        spark: SparkSession,
+        *,
+        lanes: tuple[Lane, ...],
+        until: Until = "stopped",
+        trigger: int | None = None,
+    ) -> None:
         self.app = app
         self.figures = Figures()
         self.queries: dict[Lane, StreamingQuery] = {}
+        self.lanes: tuple[Lane, ...] = lanes
         self._spec = spec
         self._spark = spark
-        self._fatal: str | None = None
-        self._ended = threading.Event()
+        self._trigger = trigger
+        self._statuses = Statuses(spec)
+        self._fatal = ""
+        self._stopping = False
+        self._lock = threading.RLock()
+        self._pause = threading.Event()
+        self._is_over = ending(until, self, WallClock())
+        # Also at the end of the process, should nobody stop the run.
+        self._forget = weakref.finalize(self, shutil.rmtree, spec.scratch, ignore_errors=True)
 
     # What users do
 
     def stop(self, timeout: float = 60.0) -> None:
         """Plan nothing new, let the tasks end at their next commit, then stop the queries."""
-        self._spec.stop_file.touch()
+        self._request_stop()
         end = monotonic() + timeout
-        while any(self._is_busy(lane) for lane in self.queries) and monotonic() < end:
-            self._ended.wait(_POLL)
-        for query in self.queries.values():
-            query.stop()
-        shutil.rmtree(self._spec.scratch, ignore_errors=True)
+        while monotonic() < end and any(map(self._is_busy, list(self.queries))):
+            self._pause.wait(_POLL)
+        with self._lock:
+            for lane in self.queries:
+                self.status(lane)  # it can be asked for afterwards, too
+                self.end_lane(lane)
+        self._forget()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run has ended; an error of either lane is raised with its cause."""
         end = None if timeout is None else monotonic() + timeout
-        while end is None or monotonic() < end:
+        while True:
             self.check()
-            if not any(query.isActive for query in self.queries.values()):
+            if self._has_ended():
                 return True
-            self._ended.wait(_POLL)
-        return False
+            if end is not None and monotonic() >= end:
+                return False
+            self._pause.wait(_POLL)
 
     def wait_until(self, condition: Callable[[], bool], timeout: float) -> None:
         """Wait until something holds; an error of either lane is raised meanwhile."""
@@ -89,32 +113,37 @@ class Handle:
             self.check()
             if monotonic() >= end:
                 raise RunError(f"the run did not come that far within {timeout:.0f} s")
-            self._ended.wait(_POLL)
+            self._pause.wait(_POLL)
 
     def status(self, lane: Lane) -> dict[str, Any]:
         """What the planner of a lane saw last; empty before it has planned."""
-        try:
-            found: dict[str, Any] = json.loads(self._spec.status_file(lane).read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+        return self._statuses.read(lane)
 
     def check(self) -> None:
-        """Raise the error that ended the run, if one did."""
+        """Raise the error that ended the run, if one did; log what is news."""
         for lane, query in list(self.queries.items()):
-            fatal = self._fatal or self.status(lane).get("fatal")
-            if fatal:
-                self._stop_at_once()
-                raise RunError(fatal)
-            error = query.exception()
-            if error is not None:
-                self._stop_at_once()
-                raise RunError(f"the {lane} lane ended: {error}")
+            self._statuses.tell_news(lane)
+            self._fatal = self._fatal or self.status(lane).get("fatal", "")
+            if not self._fatal and (error := query.exception()) is not None:
+                log.debug("the %s lane ended", lane, exc_info=error)
+                self._fatal = f"the {lane} lane ended: {session.last_line(error)}"
+        if self._fatal:
+            self.stop(_END_WAIT)
+            raise RunError(self._fatal)
 
     # How it runs
 
-    def start(self, lane: Lane, interval: str | None) -> None:
-        """Start the query of a lane."""
+    def start_lane(self, lane: Lane) -> None:
+        """Start the query of a lane, unless the run is being stopped."""
+        with self._lock:
+            if not self._stopping:
+                self.queries[lane] = self._query(lane)
+
+    def end_lane(self, lane: Lane) -> None:
+        """Stop the query of a lane; what it runs is cancelled."""
+        self.queries[lane].stop()
+
+    def _query(self, lane: Lane) -> StreamingQuery:
         self._spark.dataSource.register(source(self._spec, lane))
         rows = self._spark.readStream.format(source_name(self._spec, lane)).load()
         writer = (
@@ -122,54 +151,61 @@ class Handle:
             .option("checkpointLocation", str(Path(self._spec.scratch) / lane))
             .foreachBatch(lambda batch, number: self._run_batch(lane, batch, number))
         )
-        if interval is not None:
-            writer = writer.trigger(processingTime=interval)
-        self.queries[lane] = writer.start()
+        if self._trigger is not None:
+            writer = writer.trigger(processingTime=f"{self._trigger} milliseconds")
+        return writer.start()
 
     def _run_batch(self, lane: Lane, batch: DataFrame, number: int) -> None:
         self._spark.sparkContext.setJobDescription(
             f"redrive {self.app.name}: {lane} lane, {number}"
         )
+        began = monotonic()
         try:
             rows = batch.collect()
         except Exception as error:
-            if self._spec.stop_file.exists():
+            if self._stopping:
                 return
             if not _DIED.search(str(error)):
                 raise
             # Tasks begin from what was committed: nothing is lost, and the planner goes on.
-            self.figures.failed(lane, "a Python worker died, again and again")
-            log.warning(
-                "%s lane, batch %d: a Python worker died; its range is probed", lane, number
-            )
+            trouble = "a Python worker died again and again; its range is probed"
+            self.figures.failed(lane, trouble, number=number, seconds=monotonic() - began)
+            log.warning("%s lane, batch %d: %s", lane, number, trouble)
             return
-        reports = self.figures.add(lane, [row[0] for row in rows])
+        texts = [row[0] for row in rows]
+        reports = self.figures.add(lane, texts, number=number, seconds=monotonic() - began)
         self._note_errors(lane, reports)
 
     def _note_errors(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
         for report in reports:
             if report["fatal"]:
                 self._fatal = report["fatal"]
-                self._spec.stop_file.touch()
+                self._request_stop()
         troubles = {report["trouble"] for report in reports if report["trouble"]}
         for trouble in troubles:
             log.warning("%s lane: %s; tried again", lane, trouble)
         if troubles:
-            self._ended.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
+            self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
+
+    def _has_ended(self) -> bool:
+        ended = not any(query.isActive for query in list(self.queries.values()))
+        if not ended and not self._is_over():
+            return False
+        self.stop()
+        return True
+
+    def _request_stop(self) -> None:
+        with self._lock:
+            self._stopping = True
+            if self._forget.alive:
+                self._spec.stop_file.touch()
 
     def _is_busy(self, lane: Lane) -> bool:
+        """Between two batches it is not: the next plan finds that the run is being stopped."""
         query = self.queries[lane]
-        if not query.isActive:
+        if not query.isActive or self.status(lane).get("stopped"):
             return False
-        return not self.status(lane).get("stopped") or (
-            bool(query.status["isTriggerActive"])
-            and ("Getting offsets" not in query.status["message"])
-        )
-
-    def _stop_at_once(self) -> None:
-        self._spec.stop_file.touch()
-        for query in self.queries.values():
-            query.stop()
+        return bool(query.status["isTriggerActive"])
 
 
 def start(
@@ -178,10 +214,10 @@ def start(
     /,
     *,
     start_from: From = "earliest",
-    batch_deadline: float = 5.0,
+    batch_deadline: Duration = 5.0,
     max_records_per_batch: int = 500_000,
-    trigger: str | None = None,
-    once: bool = False,
+    trigger: Duration | None = None,
+    until: Until = "stopped",
     lanes: tuple[Lane, ...] = ("main", "retry"),
     **arguments: Unpack[SettingsArguments],
 ) -> Handle:
@@ -193,6 +229,7 @@ def start(
     app.check("spark")
     settings = load_settings(arguments, app.settings)
     slots = session.check(spark)
+    preflight.check(app, settings, target)
     spec = Spec(
         target=target,
         folder=session.folder_of(target),
@@ -200,24 +237,31 @@ def start(
         run=uuid.uuid4().hex[:12],
         scratch=tempfile.mkdtemp(prefix="redrive-"),
         slots=slots,
-        once=once,
+        once=until == "once",
         start_from=start_from,
-        batch_deadline=round(batch_deadline * 1000),
+        batch_deadline=milliseconds(batch_deadline),
         max_records=max_records_per_batch,
     )
-    session.probe(spark, spec)
-    _leave_mark(app, spec)
-    handle = Handle(app, spec, spark)
-    for lane in lanes:
-        if lane == "main" or app.delay_topics:
-            handle.start(lane, trigger)
+    handle = Handle(
+        app,
+        spec,
+        spark,
+        lanes=tuple(lane for lane in lanes if lane == "main" or app.delay_topics),
+        until=until,
+        trigger=None if trigger is None else milliseconds(trigger),
+    )
+    try:
+        session.probe(spark, spec)
+        _leave_mark(app, spec)
+        for lane in handle.lanes[:1] if until == "once" else handle.lanes:
+            handle.start_lane(lane)
+    except BaseException:
+        handle.stop(0)
+        raise
     return handle
 
 
 def _leave_mark(app: App, spec: Spec) -> None:
     """Tell other runs of this app on Spark that this one is the newest: they stop."""
-    admin = Admin(spec.settings)
     mark = TopicPartition(app.dead_topic, 0)
-    KafkaProgress(spec.settings, app.name, admin=admin).commit(
-        {mark: Position(0, RUN_MARK + spec.run)}
-    )
+    KafkaProgress(spec.settings, app.name).commit({mark: Position(0, RUN_MARK + spec.run)})

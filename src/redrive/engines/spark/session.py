@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +15,7 @@ from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError, RedriveError
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 _LEAST_SLOTS: Final = 2
@@ -23,21 +26,68 @@ def default_master() -> str:
     return f"local[{max(8, 2 * (os.cpu_count() or 1))}, 4]"
 
 
-def session(app_name: str, master: str | None, options: dict[str, str]) -> SparkSession:
-    """A session for `redrive run`, with redrive's own interpreter for the workers."""
+def session(
+    app_name: str,
+    master: str | None,
+    options: Mapping[str, str],
+    *,
+    log_level: str = "fatal",
+    on_line: Callable[[str], None] | None = None,
+) -> SparkSession:
+    """A session for `redrive run`, with redrive's own interpreter for the workers.
+
+    What Spark and its workers print is given to `on_line`, line by line, where that is wanted.
+    """
     # Before Spark starts: its workers take the first python3 on the path otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(f"redrive {app_name}")
+    conf = SparkConf()
+    java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Dredrive.log.level={log_level}"
+    defaults = {**_DEFAULTS, "spark.driver.extraJavaOptions": java}
     if master is not None or "spark.master" not in options:
-        builder = builder.master(master or default_master())
-    for name, value in {**_DEFAULTS, **options}.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+        defaults["spark.master"] = master or default_master()
+    conf.setAll(list({**defaults, **options}.items()))
+    conf.setAppName(f"redrive {app_name}")
+    try:
+        if on_line is not None:
+            SparkContext(conf=conf, gateway=_gateway(conf, on_line))
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkRuntimeError, OSError) as error:
+        raise RedriveError(
+            f"Spark does not start: {last_line(error)}; `redrive doctor` looks at Java"
+        ) from error
 
 
+def _gateway(conf: SparkConf, on_line: Callable[[str], None]) -> Any:
+    """Spark's own process, with its stderr in our hands: it would tear a terminal's picture."""
+    from pyspark.java_gateway import launch_gateway
+
+    ours, its = os.pipe()
+    threading.Thread(target=_pump, args=(ours, on_line), daemon=True).start()
+    try:
+        return launch_gateway(conf, {"stderr": its})  # type: ignore[no-untyped-call]  # -- theirs
+    finally:
+        os.close(its)
+
+
+def _pump(source: int, on_line: Callable[[str], None]) -> None:
+    with open(source, errors="replace") as lines:
+        for line in lines:
+            if line.strip() and not line.startswith(_NOISE):
+                on_line(line.rstrip())
+
+
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+_NOISE: Final = (
+    "WARNING: Using incubator modules",
+    "Using Spark's default log4j profile",
+    "Setting default log level to",
+    "To adjust logging level use",
+)
 _DEFAULTS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -90,7 +140,7 @@ def probe(spark: SparkSession, spec: Spec) -> None:
     try:
         found = spark.sparkContext.parallelize([spec], 1).map(_look).collect()[0]
     except Exception as error:
-        raise RedriveError(f"the workers cannot run anything: {_last_line(error)}") from error
+        raise RedriveError(f"the workers cannot run anything: {last_line(error)}") from error
     if found["problem"]:
         raise ConfigurationError(
             f"a Spark worker ({found['python']}) cannot run {spec.target}: {found['problem']};"
@@ -130,6 +180,7 @@ def _task_failures(spark: SparkSession) -> int:
     return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: BaseException) -> str:
+    """The last line of an error's text: of a stack trace, the error itself."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -114,7 +114,7 @@ class Reader(DataSourceStreamReader):
             self._tell(trouble=str(error))
             Event().wait(_TROUBLE_WAIT)
             return []
-        self._tell()
+        self._tell(plan=plan)
         if not plan:
             Event().wait(_NOTHING_WAIT)
         return plan
@@ -124,9 +124,17 @@ class Reader(DataSourceStreamReader):
         Event().wait(_NOTHING_WAIT)
         return []
 
-    def _tell(self, *, trouble: str = "", fatal: str = "", stopped: bool = False) -> None:
+    def _tell(
+        self,
+        *,
+        plan: Sequence[Sequence[Range]] = (),
+        trouble: str = "",
+        fatal: str = "",
+        stopped: bool = False,
+    ) -> None:
         status = Status(self._lane) if self._planner is None else self._planner.status
         status.trouble, status.fatal, status.stopped = trouble, fatal, stopped
+        status.in_flight = sum(each.size for ranges in plan for each in ranges)
         status.write(self._spec.status_file(self._lane))
 
     def _make_planner(self) -> Planner:

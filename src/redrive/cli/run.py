@@ -1,0 +1,157 @@
+"""`redrive run`: an app on an engine, until it is stopped or has nothing more to do."""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
+
+import typer
+from rich.console import Console
+
+from redrive.cli.spark_process import ended, log_to_stderr, require_spark, start_spark
+from redrive.cli.stopping import Stopping
+from redrive.cli.view import steps, summary, view
+from redrive.config import SettingsArguments, load_settings
+from redrive.durations import milliseconds
+from redrive.engines.spark.endings import Until
+from redrive.engines.spark.ranges import From
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.loading import load_app
+from redrive.metrics import serve
+
+if TYPE_CHECKING:
+    from redrive.engines.spark.queries import Handle
+
+Engine = Literal["spark", "worker"]
+LogLevel = Literal["off", "fatal", "error", "warn", "info", "debug"]
+_SHOW_EVERY = 0.25
+
+
+class Around(NamedTuple):
+    """What is around the run: Spark's master and how much it says, and the port of the figures."""
+
+    master: str | None
+    log_level: str
+    metrics_port: int | None
+
+
+class Options(TypedDict):
+    """How to run it; settings are apart from that."""
+
+    start_from: From
+    until: Until
+    batch_deadline: float
+    max_records_per_batch: int
+    trigger: float | None
+
+
+def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    engine: Annotated[Engine, typer.Option(help="What runs the app.")] = "spark",
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master; this machine unless said.")
+    ] = None,
+    start_from: Annotated[
+        From,
+        typer.Option("--from", help="Where source topics without progress begin."),
+    ] = "earliest",
+    once: Annotated[
+        bool, typer.Option("--once", help="End with what is there now and due by then.")
+    ] = False,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when nothing is ahead or parked any more.")
+    ] = False,
+    batch_deadline: Annotated[
+        str, typer.Option(help="How long a batch may last before its tasks end.")
+    ] = "5s",
+    max_records_per_batch: Annotated[
+        int, typer.Option(min=1, help="At most so many records in one batch.")
+    ] = 500_000,
+    trigger: Annotated[
+        str | None, typer.Option(help="Time between the starts of two batches; 0s unless said.")
+    ] = None,
+    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve Prometheus figures here.")
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; repeat.")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="How much Spark itself says.")] = "fatal",
+) -> None:
+    """Run an app: its source topics, and its delay topics as they become due.
+
+    SIGINT or SIGTERM ends it at the next commit, with exit code 0; a second one ends it at once.
+    Exit code 1 when the run fails, 2 when the configuration is wrong.
+    """
+    if engine == "worker":
+        raise ConfigurationError("the worker engine is not built yet: use --engine spark")
+    if once and until_empty:
+        raise ConfigurationError("--once and --until-empty exclude each other: give one of them")
+    options = Options(
+        start_from=start_from,
+        until="once" if once else "empty" if until_empty else "stopped",
+        batch_deadline=milliseconds(batch_deadline) / 1000,
+        max_records_per_batch=max_records_per_batch,
+        trigger=None if trigger is None else milliseconds(trigger) / 1000,
+    )
+    arguments = _arguments(bootstrap, spark_conf or [])
+    try:
+        _run(target, options, arguments, Around(master, log_level, metrics_port))
+    except ConfigurationError:
+        raise
+    except RedriveError as error:
+        typer.echo(f"redrive: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _arguments(bootstrap: str | None, spark_conf: list[str]) -> SettingsArguments:
+    given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}
+    wrong = [one for one in spark_conf if not one.partition("=")[2]]
+    if wrong:
+        raise ConfigurationError(
+            [f"--spark-conf {one}: write name=value, such as spark.ui.port=4050" for one in wrong]
+        )
+    if spark_conf:
+        pairs = (one.partition("=") for one in spark_conf)
+        given["spark"] = {name: value for name, _, value in pairs}
+    return given
+
+
+def _run(target: str, options: Options, arguments: SettingsArguments, around: Around) -> None:
+    require_spark()
+    from redrive.engines.spark import preflight, queries
+
+    app = load_app(target)
+    app.check("spark")
+    settings = load_settings(arguments, app.settings)
+    console = Console(highlight=False)
+    log_to_stderr()
+    with Stopping() as stopping:
+        with steps(console) as say:
+            say("looking at Kafka")
+            preflight.check(app, settings, target)
+            say("starting Spark")
+            spark = start_spark(app.name, settings, around.master, around.log_level)
+            stopping.take_signals()  # Spark has taken SIGINT for itself
+        with ended(spark):
+            with steps(console) as say:
+                say(f"starting {app.name} on Spark, whose page is {spark.sparkContext.uiWebUrl}")
+                handle = queries.start(spark, target, **options, **arguments)
+            stopping.be_orderly()
+            follow(handle, console, stopping, around.metrics_port)
+        for line in summary(handle, time()):
+            console.print(line, markup=False, soft_wrap=True)
+
+
+def follow(handle: Handle, console: Console, stopping: Stopping, port: int | None) -> None:
+    """Show the run until it has ended, or somebody wants it to."""
+    with serve(handle, port) as bound, view(console) as shown:
+        if bound is not None:
+            console.print(f"figures: port {bound}, /metrics")
+        while not handle.await_termination(_SHOW_EVERY):
+            shown.show(handle)
+            if stopping.wanted:
+                console.print("stopping: tasks end at their next commit")
+                handle.stop()
+        shown.show(handle)

@@ -1,0 +1,77 @@
+"""Spark's process beside a command: started, kept quiet, ended."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from redrive.config import Settings
+from redrive.errors import ConfigurationError, RedriveError
+from redrive.secret import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def require_spark() -> None:
+    """Say what to install, where Spark is missing."""
+    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"{' and '.join(missing)} is missing: pip install 'redrive[spark]'"
+        )
+
+
+def start_spark(
+    app_name: str, settings: Settings, master: str | None = None, log_level: str = "fatal"
+) -> SparkSession:
+    """Spark for this process; what it prints comes where Python's errors go."""
+    from redrive.engines.spark.session import session
+
+    given = {
+        name: value.reveal() if isinstance(value, Secret) else str(value)
+        for name, value in settings.spark.items()
+    }
+    return session(app_name, master, given, log_level=log_level, on_line=to_stderr)
+
+
+@contextmanager
+def ended(spark: SparkSession) -> Iterator[None]:
+    """End Spark after the block; if it has ended by itself, that is one sentence."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # -- theirs
+
+    try:
+        yield
+    except (Py4JError, ConnectionError) as error:
+        raise RedriveError(
+            "Spark's own process has ended; nothing is lost: run it again, with --log-level error"
+            " to see why"
+        ) from error
+    finally:
+        try:
+            spark.stop()
+        except (Py4JError, ConnectionError):
+            pass
+
+
+class _ToStderr(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        to_stderr(f"redrive: {record.getMessage()}")
+
+
+def to_stderr(line: str) -> None:
+    """Print a line where errors go; a picture in a terminal makes room for it."""
+    sys.stderr.write(line + "\n")
+
+
+def log_to_stderr() -> None:
+    """Show redrive's own lines, and of librdkafka's only the worst: troubles are told once."""
+    log = logging.getLogger("redrive")
+    if not any(isinstance(each, _ToStderr) for each in log.handlers):
+        log.addHandler(_ToStderr())
+    log.setLevel(logging.INFO)
+    logging.getLogger("redrive.kafka").setLevel(logging.CRITICAL)

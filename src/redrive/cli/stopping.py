@@ -1,0 +1,52 @@
+"""Stopping: the first signal asks for an orderly end, the second ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopping:
+    """Whether somebody wants this process to end.
+
+    Until something runs that wants an orderly end, the first signal ends the block by SystemExit.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._orderly = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {each: signal.getsignal(each) for each in SIGNALS}
+        self.take_signals()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    def take_signals(self) -> None:
+        """Take them; again, if somebody else has."""
+        for each in SIGNALS:
+            signal.signal(each, self._on_signal)
+
+    def be_orderly(self) -> None:
+        """From now on the first signal is only noted."""
+        self._orderly = True
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self.wanted:
+            os._exit(128 + number)
+        self.wanted = True
+        if not self._orderly:
+            raise SystemExit(0)

@@ -1,0 +1,42 @@
+"""What must be so in Kafka before a run begins: better said now than by a query that dies."""
+
+from __future__ import annotations
+
+from redrive.app import App
+from redrive.config import Settings
+from redrive.errors import RedriveError
+from redrive.kafka.admin import Admin
+from redrive.kafka.errors import BrokerError
+
+_PATIENCE = 15.0
+"""Seconds: an address at which nobody listens is a mistake more often than an outage."""
+
+
+class NotReadyError(RedriveError):
+    """Kafka is not as the app needs it; the message says what to run."""
+
+
+def check(app: App, settings: Settings, target: str) -> None:
+    """Raise the sentence that says what is missing, or do nothing."""
+    admin = Admin(settings, patience=_PATIENCE)
+    names = [*app.handlers, *app.delay_topics, app.dead_topic]
+    try:
+        found = admin.topics(names)
+        members = admin.members(app.name)
+    except BrokerError as error:
+        raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise NotReadyError(_missing(app, missing, target))
+    if members:
+        raise NotReadyError(
+            f"the app {app.name} is running as a worker: its group has {members} active member(s),"
+            " so Spark must not commit for it; stop the worker first"
+        )
+
+
+def _missing(app: App, names: list[str], target: str) -> str:
+    listed = ", ".join(f'"{name}"' for name in names)
+    sources = " --create-sources" if any(name in app.handlers for name in names) else ""
+    subject = f"topic {listed} does" if len(names) == 1 else f"topics {listed} do"
+    return f"{subject} not exist: run `redrive topics {target} --apply{sources}`"

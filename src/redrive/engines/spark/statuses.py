@@ -1,0 +1,50 @@
+"""Statuses: what the planners of a run saw last, read from their files; what is news is logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from redrive.engines.spark.ranges import Lane
+from redrive.engines.spark.spec import Spec
+
+log: Final = logging.getLogger("redrive.spark")
+
+
+class Statuses:
+    """What the planners saw last; also after their files are gone."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._last: dict[Lane, dict[str, Any]] = {}
+        self._trouble: dict[Lane, str] = {}
+        self._told: set[str] = set()
+
+    def read(self, lane: Lane) -> dict[str, Any]:
+        """What the planner of a lane saw last; empty before it has planned."""
+        try:
+            self._last[lane] = json.loads(self._spec.status_file(lane).read_text())
+        except FileNotFoundError:
+            pass
+        return self._last.get(lane, {})
+
+    def tell_news(self, lane: Lane) -> None:
+        """Log troubles that came or went, and records that are gone."""
+        status = self.read(lane)
+        self._tell_trouble(lane, status)
+        for loss in status.get("lost", ()):
+            if loss not in self._told:
+                self._told.add(loss)
+                log.warning(
+                    '%s lane: DATA LOSS: %s; goes on as on_data_loss="continue" says', lane, loss
+                )
+
+    def _tell_trouble(self, lane: Lane, status: Mapping[str, Any]) -> None:
+        trouble, before = status.get("trouble", ""), self._trouble.get(lane, "")
+        if trouble and not before:
+            log.warning("%s lane waits: %s", lane, trouble)
+        elif before and not trouble:
+            log.warning("%s lane goes on", lane)
+        self._trouble[lane] = trouble
