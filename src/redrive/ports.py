@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from redrive.errors import PublishError
 from redrive.record import Record, TopicPartition, Write
 
 
@@ -20,8 +21,29 @@ class Clock(Protocol):
         ...
 
 
+class Handover(Protocol):
+    """Messages on their way."""
+
+    @property
+    def outstanding(self) -> int:
+        """How many of them are neither durable nor refused yet."""
+        ...
+
+    def error(self) -> PublishError | None:
+        """Asked once none is outstanding: which were refused, if any."""
+        ...
+
+
 class Publisher(Protocol):
     """Writes messages."""
+
+    def hand_over(self, writes: Sequence[Write]) -> Handover:
+        """Begin to write all of them, in order per partition, and come back at once."""
+        ...
+
+    def poll(self, seconds: float) -> None:
+        """Let messages be delivered; come back when something was, or after that time."""
+        ...
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them, in order per partition; when this returns they are durable.

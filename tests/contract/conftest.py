@@ -14,7 +14,7 @@ from redrive.config import load_settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
 from redrive.ports import Log, Progress, Publisher, Topics
 from redrive.record import Record, TopicPartition
@@ -86,7 +86,7 @@ class OnKafka(UnderTest):
         self.bootstrap = bootstrap
         self.settings = load_settings({"bootstrap": bootstrap, "librdkafka": NOBODY}, environ={})
         self.admin = Admin(self.settings, patience=10)
-        self.publisher = FlushPublisher(self.settings)
+        self.publisher = KafkaPublisher(self.settings)
         # Short of patience: one test asks for what never comes.
         self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=2)
         self.topics = KafkaTopics(self.settings, admin=self.admin)

@@ -6,7 +6,7 @@ import pytest
 
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.log import KafkaLog
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.record import TopicPartition, Write
 
 
@@ -16,7 +16,7 @@ def values(records):
 
 @pytest.fixture
 def publish(settings):
-    publisher = FlushPublisher(settings)
+    publisher = KafkaPublisher(settings)
 
     def publish(place, *values):
         publisher.publish(

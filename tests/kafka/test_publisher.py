@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError, PublishError
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.record import Write
 
 
@@ -20,12 +20,12 @@ def settings_of(stack, **librdkafka):
 
 def test_a_full_queue_is_waited_for(redrive_stack, log, place):
     settings = settings_of(redrive_stack, queue_buffering_max_messages=10)
-    FlushPublisher(settings).publish([Write(place.topic, None, b"%d" % n) for n in range(1000)])
+    KafkaPublisher(settings).publish([Write(place.topic, None, b"%d" % n) for n in range(1000)])
     assert [int(record.value) for record in log.read(place, 0, 1000)] == list(range(1000))
 
 
 def test_many_threads_share_one_publisher_and_each_hears_of_its_own(redrive_stack, log, place):
-    publisher = FlushPublisher(settings_of(redrive_stack, topic_metadata_propagation_max_ms=1))
+    publisher = KafkaPublisher(settings_of(redrive_stack, topic_metadata_propagation_max_ms=1))
     told = []
 
     def work(number):
@@ -50,7 +50,7 @@ def test_a_broker_that_is_not_there(nowhere):
         {"bootstrap": nowhere.bootstrap, "librdkafka": {"message.timeout.ms": 500}}, environ={}
     )
     with pytest.raises(PublishError, match="check that the brokers are up and reachable") as caught:
-        FlushPublisher(quick).publish([Write("t", b"the key", b"v"), Write("t", None, b"v")])
+        KafkaPublisher(quick).publish([Write("t", b"the key", b"v"), Write("t", None, b"v")])
     assert "the key" not in str(caught.value)
     assert caught.value.__notes__ == ["2 of 2 writes were refused"]
 
@@ -66,7 +66,7 @@ class Finished:
 
 
 def test_after_a_fatal_error_the_next_publish_has_a_new_producer(settings, log, place):
-    publisher = FlushPublisher(settings)
+    publisher = KafkaPublisher(settings)
     publisher._producers[False] = Finished()
     with pytest.raises(PublishError, match="sequence lost"):
         publisher.publish([Write(place.topic, None, b"1")])
@@ -75,12 +75,12 @@ def test_after_a_fatal_error_the_next_publish_has_a_new_producer(settings, log, 
 
 
 def test_a_setting_that_librdkafka_does_not_know(redrive_stack, place):
-    publisher = FlushPublisher(settings_of(redrive_stack, no_such_setting="x"))
+    publisher = KafkaPublisher(settings_of(redrive_stack, no_such_setting="x"))
     with pytest.raises(ConfigurationError, match=r"No such configuration property.*no\.such"):
         publisher.publish([Write(place.topic, None, b"v")])
 
 
 def test_no_producer_is_made_before_it_is_needed(nowhere):
-    publisher = FlushPublisher(nowhere)
+    publisher = KafkaPublisher(nowhere)
     assert publisher._producers == {}
     publisher.close()

@@ -10,7 +10,7 @@ from redrive.delivery.flush import REFUSED_LONGEST, REFUSED_WAIT, FlushDelivery
 from redrive.errors import PublishError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Record, Write
-from redrive.testing.broker import MemoryBroker
+from redrive.testing.broker import MemoryBroker, MemoryHandover
 from redrive.testing.clock import VirtualClock
 
 
@@ -39,6 +39,16 @@ class Setup:
         self.publishes.append(list(writes))
         self.settled_at_publish.append(list(self.partition.settled))
         self.broker.publish(writes)
+
+    def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
+        try:
+            self.publish(writes)
+        except PublishError as error:
+            return MemoryHandover(error)
+        return MemoryHandover(None)
+
+    def poll(self, seconds: float) -> None:
+        """In memory nothing is ever on its way."""
 
     def take(self, report: Report, partition: Partition | None = None) -> None:
         self.delivery.take(partition or self.partition, report)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from redrive.config import Settings
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.rdkafka import ConfigResource, ResourceType
 from redrive.kafka.topics import KafkaTopics
 from redrive.record import TopicPartition, Write
@@ -205,7 +205,7 @@ def _check_clock(settings: Settings, admin: Admin) -> Iterator[Finding]:
     name = f"redrive-doctor-{uuid.uuid4().hex[:12]}"
     topics = KafkaTopics(settings, admin=Admin(settings))
     topics.create(name, 1, {"message.timestamp.type": "LogAppendTime"})
-    publisher, log = FlushPublisher(settings), KafkaLog(settings, name, admin=admin)
+    publisher, log = KafkaPublisher(settings), KafkaLog(settings, name, admin=admin)
     try:
         publisher.publish([Write(name, None, b"")])  # connects
         before = time.time_ns() // 1_000_000

@@ -12,7 +12,7 @@ from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Write
 
 if TYPE_CHECKING:
-    from redrive.ports import Clock, Publisher
+    from redrive.ports import Clock, Handover, Publisher
     from redrive.processing.processor import PartitionProcessor
 
 
@@ -26,6 +26,9 @@ class Item(NamedTuple):
     """None: the record is done, and these are what its handler has sent."""
 
 
+Noted = tuple["PartitionProcessor", Report]
+Complete = tuple["PartitionProcessor", Outcome]
+
 log: Final = logging.getLogger("redrive.delivery")
 
 REFUSED_WAIT: Final = 1000
@@ -36,13 +39,15 @@ REFUSED_LONGEST: Final = 30_000
 class FlushDelivery:
     """At least once: everything is durable before its offset is complete.
 
-    `take` only takes note; `pump` writes, in one thread, all that has come in between.
+    `take` only takes note. `pump` hands over, in one thread, all that has come in between, and
+    settles what has become durable since: nobody waits for the broker as long as there is work.
     """
 
     def __init__(self, publisher: Publisher, clock: Clock) -> None:
         self._publisher = publisher
         self._clock = clock
-        self._noted: deque[tuple[PartitionProcessor, Report]] = deque()
+        self._noted: deque[Noted] = deque()
+        self._on_the_way: deque[tuple[Handover, list[Noted]]] = deque()
         self._refused: list[Item] = []
         self._wait = REFUSED_WAIT
         self._again = 0
@@ -56,49 +61,66 @@ class FlushDelivery:
         """How many outcomes could not be written, and wait to be tried again."""
         return len(self._refused)
 
-    def pump(self) -> list[tuple[PartitionProcessor, Outcome]]:
-        """Make durable what was noted; gives the outcomes that are complete by it."""
-        reports: list[tuple[PartitionProcessor, Report]] = []
-        while self._noted:
-            reports.append(self._noted.popleft())
-        items: list[Item] = []
+    @property
+    def outstanding(self) -> bool:
+        """Whether something was noted or handed over that is neither durable nor refused yet."""
+        return bool(self._noted or self._on_the_way)
+
+    def pump(self, wait: float = 0) -> list[Complete]:
+        """Hand over what was noted; gives the outcomes that have become complete.
+
+        With `wait`, up to that many seconds are given to what is on its way.
+        """
+        complete = self._hand_over()
+        if self._on_the_way:
+            self._publisher.poll(wait)
+        while self._on_the_way and not self._on_the_way[0][0].outstanding:
+            handover, noted = self._on_the_way.popleft()
+            complete += self._settle(noted, handover.error())
         if self._refused and self._clock.now() >= self._again:
-            items, self._refused = self._refused, []
-        writes = [write for item in items for write in item.writes]
-        for _, report in reports:
-            for _, sends in report.sent:
-                writes += sends
-            for outcome in report.outcomes:
-                writes += outcome.writes
-        refused = self._publish(writes) if writes else None
-        if refused:
-            items += [item for each in reports for item in _items(*each)]
-            return self._keep(items, refused)
-        self._settle(items)
-        for processor, report in reports:
-            processor.settle(report.offsets)
-        complete = [(item.processor, item.outcome) for item in items if item.outcome is not None]
-        return complete + [
-            (processor, outcome) for processor, report in reports for outcome in report.outcomes
-        ]
+            complete += self._try_again()
+        return complete
 
     def next_due(self) -> int | None:
         """When refused writes will be tried again."""
         return self._again if self._refused else None
 
-    def _publish(self, writes: list[Write]) -> set[int]:
-        """Write; gives what was refused."""
-        try:
-            self._publisher.publish(writes)
-        except PublishError as error:
-            return self._note_refusal(error, writes)
-        self._wait = REFUSED_WAIT
-        return set()
+    def _hand_over(self) -> list[Complete]:
+        writes: list[Write] = []
+        noted: list[Noted] = []
+        while self._noted:
+            processor, report = self._noted.popleft()
+            noted.append((processor, report))
+            for _, sends in report.sent:
+                writes += sends
+            for outcome in report.outcomes:
+                writes += outcome.writes
+        if not writes:
+            return self._settle(noted, None)
+        self._on_the_way.append((self._publisher.hand_over(writes), noted))
+        return []
 
-    def _keep(
-        self, items: list[Item], refused: set[int]
-    ) -> list[tuple[PartitionProcessor, Outcome]]:
+    def _settle(self, noted: list[Noted], error: PublishError | None) -> list[Complete]:
+        if error is not None:
+            return self._keep([item for each in noted for item in _items(*each)], error)
+        complete: list[Complete] = []
+        for processor, report in noted:
+            processor.settle(report.offsets)
+            complete += [(processor, outcome) for outcome in report.outcomes]
+        return complete
+
+    def _try_again(self) -> list[Complete]:
+        items, self._refused = self._refused, []
+        try:
+            self._publisher.publish([write for item in items for write in item.writes])
+        except PublishError as error:
+            return self._keep(items, error)
+        self._wait = REFUSED_WAIT
+        return _settled(items)
+
+    def _keep(self, items: list[Item], error: PublishError) -> list[Complete]:
         """Keep the records of refused writes for later; the others are complete."""
+        refused = self._note_refusal(error, items)
         complete: list[Item] = []
         for item in items:
             again = [write for write in item.writes if id(write) in refused]
@@ -106,14 +128,9 @@ class FlushDelivery:
                 self._refused.append(item._replace(writes=again))
             else:
                 complete.append(item)
-        self._settle(complete)
-        return [(item.processor, item.outcome) for item in complete if item.outcome is not None]
+        return _settled(complete)
 
-    def _settle(self, items: list[Item]) -> None:
-        for item in items:
-            item.processor.settle([item.offset])
-
-    def _note_refusal(self, error: PublishError, writes: list[Write]) -> set[int]:
+    def _note_refusal(self, error: PublishError, items: list[Item]) -> set[int]:
         """Which writes were refused; all of them where that is not known."""
         now = self._clock.now()
         if not self._refused:  # else those that wait already would wait longer, again and again
@@ -124,7 +141,13 @@ class FlushDelivery:
             error,
             self._again - now,
         )
-        return set(map(id, error.refused or writes))
+        return set(map(id, error.refused or [write for item in items for write in item.writes]))
+
+
+def _settled(items: list[Item]) -> list[Complete]:
+    for item in items:
+        item.processor.settle([item.offset])
+    return [(item.processor, item.outcome) for item in items if item.outcome is not None]
 
 
 def _items(processor: PartitionProcessor, report: Report) -> list[Item]:

@@ -45,7 +45,6 @@ def producer_config(settings: Settings) -> Config:
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
-        "delivery.report.only.error": True,
     }
 
 
@@ -55,6 +54,8 @@ def consumer_config(settings: Settings, group: str) -> Config:
         # A range that ends in a transaction marker costs one wait: half a second by default.
         "fetch.wait.max.ms": 10,
         "fetch.error.backoff.ms": 50,
+        # A full queue shall be filled again soon, not a second later.
+        "fetch.queue.backoff.ms": 20,
         "queued.max.messages.kbytes": 16_384,
         "allow.auto.create.topics": False,
         **_shared(settings, without=_PRODUCER_ONLY),

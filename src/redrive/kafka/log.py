@@ -23,6 +23,7 @@ from redrive.kafka.errors import BrokerError, MissingTopicError, OffsetsGoneErro
 from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
 from redrive.record import Record, TopicPartition
 
+_new: Final = tuple.__new__
 _LOT: Final = 1000
 _SILENCE: Final = 1.0
 """Seconds without a word, after which it is asked whether the topic is there at all."""
@@ -230,15 +231,30 @@ def _sort_out(
     """The records before the end, how far the log was seen, and whether anything was news."""
     lot: list[Record] = []
     before = reached
+    topic, number = partition
     for message in messages:
-        error, offset = message.error(), message.offset() or 0
+        error = message.error()
         if error is None:
-            reached = max(reached, offset + 1) if offset < end else end
-            if offset < end:
-                lot.append(_record(message, partition, offset))
+            offset = message.offset() or 0
+            if offset >= end:
+                return lot, end, True
+            kind, timestamp = message.timestamp()
+            headers = message.headers()
+            # Made once per message: by the tuple's own constructor, in half the time.
+            fields = (
+                topic,
+                number,
+                offset,
+                message.key(),
+                message.value(),
+                tuple(headers) if headers else (),
+                timestamp if kind else None,
+            )
+            lot.append(_new(Record, fields))
+            reached = offset + 1
         elif error.name() == "_PARTITION_EOF":
             # Right after a change of leader the log may seem shorter than it is: not yet the end.
-            reached = max(reached, offset)
+            reached = max(reached, message.offset() or 0)
         else:
             _raise_unless_passing(error, partition, reached)
     return lot, reached, reached > before
@@ -254,19 +270,6 @@ def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached:
             f"cannot read {partition} at offset {reached} ({error.name()}: {error.str()}): see"
             " `redrive doctor`"
         )
-
-
-def _record(message: Message, partition: TopicPartition, offset: int) -> Record:
-    kind, timestamp = message.timestamp()
-    return Record(
-        partition.topic,
-        partition.partition,
-        offset,
-        message.key(),
-        message.value(),
-        tuple(message.headers() or ()),  # type: ignore[arg-type]  # -- read headers hold bytes
-        None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp,
-    )
 
 
 def _kafkas(partition: TopicPartition, offset: int = 0) -> confluent_kafka.TopicPartition:

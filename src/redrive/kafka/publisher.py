@@ -1,4 +1,4 @@
-"""FlushPublisher: written when `publish` returns, or an error that names what was refused."""
+"""KafkaPublisher: messages handed over, and known to be durable or refused, one by one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ _POLL_SECONDS: Final = 0.1
 _ANY_PARTITION: Final = -1
 
 
-class FlushPublisher:
+class KafkaPublisher:
     """Writes by an idempotent producer, made when it is first needed. Safe for many threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._config = producer_config(settings)
         self._producers: dict[bool, Producer] = {}
         self._lock = threading.Lock()
+
+    def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
+        """Begin to write all of them; what came of it is known after some polls."""
+        return self._hand_over(writes, self._producer(alone=False))
+
+    def poll(self, seconds: float) -> None:
+        """Let messages be delivered; come back when some were, or after that time."""
+        self._producer(alone=False).poll(seconds)
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them; PublishError names the first that was refused."""
@@ -41,20 +49,26 @@ class FlushPublisher:
             raise first_refused(refused, writes)
 
     def close(self) -> None:
-        """Let go of the producers. Nothing is in flight outside of `publish`."""
+        """Let go of the producers."""
         with self._lock:
             self._producers.clear()
 
+    def _hand_over(self, writes: Sequence[Write], producer: Producer) -> KafkaHandover:
+        handed = KafkaHandover(writes)
+        produce(producer, writes, handed)
+        if handed.finished_producer:
+            self._forget(producer)
+        return handed
+
     def _deliver(self, writes: Sequence[Write], *, alone: bool) -> list[Refused]:
         producer = self._producer(alone=alone)
-        refused: list[Refused] = []
-        produce(producer, writes, refused)
+        handed = self._hand_over(writes, producer)
         # Every message ends, delivered or refused, within librdkafka's message.timeout.ms.
-        while producer.flush(_POLL_SECONDS * 100):
-            pass
-        if any(one.error.fatal() for one in refused):
+        while handed.outstanding:
+            producer.poll(_POLL_SECONDS)
+        if handed.finished_producer:
             self._forget(producer)
-        return refused
+        return handed.refused
 
     def _producer(self, *, alone: bool) -> Producer:
         with self._lock:
@@ -64,7 +78,7 @@ class FlushPublisher:
             return self._producers[alone]
 
     def _forget(self, finished: Producer) -> None:
-        """After a fatal error a producer refuses everything: the next publish makes a new one."""
+        """After a fatal error a producer refuses everything: the next one is made anew."""
         with self._lock:
             kept = {kind: one for kind, one in self._producers.items() if one is not finished}
             self._producers = kept
@@ -78,9 +92,50 @@ class Refused(NamedTuple):
     partition: int | None
 
 
-def produce(producer: Producer, writes: Sequence[Write], refused: list[Refused]) -> None:
-    """Hand writes to librdkafka; what is refused, at once or later, is noted."""
-    report = _Report(writes, refused)
+class KafkaHandover:
+    """Messages on their way; it takes librdkafka's word on each.
+
+    One for all messages of a call: what was refused is found again by what is in it.
+    """
+
+    def __init__(self, writes: Sequence[Write]) -> None:
+        self.outstanding = len(writes)
+        self.refused: list[Refused] = []
+        self._writes = writes
+        self._by_content: dict[tuple[object, ...], list[Write]] | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            content = (message.topic(), message.key(), message.value())
+            self.refuse(self._find(content), error, message.partition())
+        else:
+            self.outstanding -= 1
+
+    def refuse(self, write: Write, error: KafkaError, partition: int | None) -> None:
+        """Take note that a message did not become durable."""
+        self.refused.append(Refused(write, error, partition))
+        self.outstanding -= 1
+
+    def error(self) -> PublishError | None:
+        """Which were refused, if any."""
+        return first_refused(self.refused, self._writes) if self.refused else None
+
+    @property
+    def finished_producer(self) -> bool:
+        """Whether the producer can write nothing any more."""
+        return any(one.error.fatal() for one in self.refused)
+
+    def _find(self, content: tuple[object, ...]) -> Write:
+        if self._by_content is None:
+            self._by_content = {}
+            for write in reversed(self._writes):
+                alike = self._by_content.setdefault((write.topic, write.key, write.value), [])
+                alike.append(write)
+        return self._by_content[content].pop()
+
+
+def produce(producer: Producer, writes: Sequence[Write], handed: KafkaHandover) -> None:
+    """Hand writes to librdkafka, which reports on each of them."""
     hand_over = producer.produce
     for write in writes:
         topic, key, value, headers, partition, timestamp = write
@@ -88,39 +143,16 @@ def produce(producer: Producer, writes: Sequence[Write], refused: list[Refused])
             try:
                 if headers or partition is not None or timestamp is not None:
                     where = _ANY_PARTITION if partition is None else partition
-                    hand_over(topic, value, key, where, report, report, timestamp or 0, [*headers])
+                    hand_over(topic, value, key, where, handed, handed, timestamp or 0, [*headers])
                 else:
-                    hand_over(topic, value, key, _ANY_PARTITION, report)
+                    hand_over(topic, value, key, _ANY_PARTITION, handed)
             except BufferError:  # librdkafka's queue is full: let it deliver
                 producer.poll(_POLL_SECONDS)
             except KafkaException as raised:
-                refused.append(Refused(write, raised.args[0], partition))
+                handed.refuse(write, raised.args[0], partition)
                 break
             else:
                 break
-
-
-class _Report:
-    """Takes librdkafka's word on messages that were refused; it is asked for no other.
-
-    One for all messages of a call: a refused message is found again by what is in it.
-    """
-
-    def __init__(self, writes: Sequence[Write], refused: list[Refused]) -> None:
-        self._writes = writes
-        self._refused = refused
-        self._found: set[int] = set()
-
-    def __call__(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            return
-        topic, key, value = message.topic(), message.key(), message.value()
-        for write in self._writes:
-            alike = (write.topic, write.key, write.value) == (topic, key, value)
-            if alike and id(write) not in self._found:
-                self._found.add(id(write))
-                self._refused.append(Refused(write, error, message.partition()))
-                return
 
 
 def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:

@@ -12,7 +12,7 @@ from redrive.config import Settings
 from redrive.errors import RedriveError
 from redrive.kafka.config import consumer_config, make_handle, producer_config
 from redrive.kafka.errors import BrokerError
-from redrive.kafka.publisher import Refused, first_refused, produce
+from redrive.kafka.publisher import KafkaHandover, produce
 from redrive.record import TopicPartition, Write
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TransactionalProducer:
 
     def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
         """Write all and commit the progress in one transaction."""
-        refused: list[Refused] = []
+        handed = KafkaHandover(writes)
         offsets = [
             confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()
@@ -55,18 +55,19 @@ class TransactionalProducer:
         producer = self._producer
         try:
             self._call("begin", producer.begin_transaction)
-            produce(producer, writes, refused)
+            produce(producer, writes, handed)
             metadata = self._members.consumer_group_metadata()
             self._call(
                 "send offsets to",
                 lambda: producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT),
             )
-            _check_taken(refused, writes)
+            _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
         except BaseException as error:
             self._abort()
-            if refused and not isinstance(error, FencedError):
-                raise first_refused(refused, writes) from error
+            refusal = handed.error()
+            if refusal is not None and not isinstance(error, FencedError):
+                raise refusal from error
             raise
 
     def close(self) -> None:
@@ -95,7 +96,8 @@ class TransactionalProducer:
             ) from None
 
 
-def _check_taken(refused: Sequence[Refused], writes: Sequence[Write]) -> None:
+def _check_taken(handed: KafkaHandover) -> None:
     """A write that librdkafka did not take is none of its transaction's: it would commit."""
-    if refused:
-        raise first_refused(refused, writes)
+    error = handed.error()
+    if error is not None:
+        raise error

@@ -51,6 +51,20 @@ class Lanes:
         work.lane = lane
         lane.queue.append(work)
 
+    def extend(self, works: list[Work]) -> None:
+        """Put many at the end of their lanes."""
+        if self._ordering == "unordered":
+            self._free.extend(works)
+        elif self._ordering == "partition":
+            self.add(works[0])
+            lane = works[0].lane
+            for work in works:
+                work.lane = lane
+            self._lanes["partition"].queue.extend(works[1:])
+        else:
+            for work in works:
+                self.add(work)
+
     def wake(self, now: int) -> None:
         """Make ready what has waited long enough."""
         while self._sleeping and self._sleeping[0][0] <= now:

@@ -76,11 +76,17 @@ class PartitionProcessor:
             keep = set(wanted)
             records = [record for record in records if record.offset in keep]
         handler = self.app.handlers.get(self.partition.topic)
+        plain: list[Work] = []
         for record in records:
             if record.headers or handler is None or self._given_back:
+                if plain:
+                    self._lanes.extend(plain)
+                    plain = []
                 self._offer_one(record, now, report)
             else:
-                self._lanes.add(Work(self, record, handler, record.offset, now))
+                plain.append(Work(self, record, handler, record.offset, now))
+        if plain:
+            self._lanes.extend(plain)
         return report
 
     def _offer_one(self, record: Record, now: int, report: Report) -> None:

@@ -57,6 +57,17 @@ class MemoryBroker:
 
     # Publisher
 
+    def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
+        """Write all that are not refused: in memory they are durable at once."""
+        try:
+            self.publish(writes)
+        except PublishError as error:
+            return MemoryHandover(error)
+        return MemoryHandover(None)
+
+    def poll(self, seconds: float) -> None:
+        """Nothing is ever on its way."""
+
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all that are not refused, in order; then say which was the first refused."""
         first: PublishError | None = None
@@ -255,6 +266,19 @@ class MemoryBroker:
         if not 0 <= partition.partition < len(logs):
             raise BrokerError(f"{partition} does not exist: the topic has {len(logs)} partitions")
         return logs[partition.partition]
+
+
+class MemoryHandover:
+    """Messages that have already arrived, or been refused."""
+
+    outstanding = 0
+
+    def __init__(self, error: PublishError | None) -> None:
+        self._error = error
+
+    def error(self) -> PublishError | None:
+        """Which were refused, if any."""
+        return self._error
 
 
 class MemoryProgress:

@@ -17,7 +17,7 @@ from redrive.ports import Position
 from redrive.processing import done_beyond
 from redrive.processing.outcomes import Outcome
 from redrive.record import Headers, Record, TopicPartition, Write
-from redrive.testing.broker import MemoryBroker
+from redrive.testing.broker import MemoryBroker, MemoryHandover
 from redrive.testing.clock import VirtualClock
 from redrive.testing.runner import Runner
 
@@ -269,12 +269,20 @@ class _CreatingPublisher:
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
+        self.poll = broker.poll
+
+    def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
+        self._create(writes)
+        return self._broker.hand_over(writes)
 
     def publish(self, writes: Sequence[Write]) -> None:
+        self._create(writes)
+        self._broker.publish(writes)
+
+    def _create(self, writes: Sequence[Write]) -> None:
         for topic in {write.topic for write in writes}:
             if not self._broker.partitions(topic):
                 self._broker.create(topic)
-        self._broker.publish(writes)
 
 
 def _noted(

@@ -17,8 +17,9 @@ from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
+from redrive.processing.collector import tune_collector
 from redrive.processing.dispatcher import Dispatcher, Sink
 from redrive.processing.executors import Executor, InlineExecutor, executor_for
 from redrive.processing.outcomes import Report
@@ -35,7 +36,7 @@ class Runtime:
     clock: WallClock
     log: KafkaLog
     progress: KafkaProgress
-    publisher: FlushPublisher
+    publisher: KafkaPublisher
     scope: Scope
     topic_ids: dict[str, str]
     dispatcher: Dispatcher
@@ -65,6 +66,7 @@ def load(spec: Spec) -> App:
 
 def _make(spec: Spec) -> Runtime:
     app = load(spec)
+    tune_collector()
     clock = WallClock()
     admin = Admin(spec.settings)
     topic_ids: dict[str, str] = {}
@@ -83,7 +85,7 @@ def _make(spec: Spec) -> Runtime:
         clock=clock,
         log=KafkaLog(spec.settings, app.name, admin=admin),
         progress=KafkaProgress(spec.settings, app.name, admin=admin),
-        publisher=FlushPublisher(spec.settings),
+        publisher=KafkaPublisher(spec.settings),
         scope=scope,
         topic_ids=topic_ids,
         dispatcher=dispatcher,

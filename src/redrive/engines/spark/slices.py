@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.engines.spark.ranges import Range
 from redrive.kafka.transactions import TransactionalProducer
@@ -117,10 +118,20 @@ class Slice:
         """Let go of what it holds."""
 
 
+class _Commit(NamedTuple):
+    """A transaction that is being committed, and what will be complete by it."""
+
+    end: Future[None]
+    prefix: Position
+    done: int
+    ended: list[Outcome]
+
+
 class TransactionSlice(Slice):
     """Commits outputs and progress of a contiguous prefix together, and nothing else.
 
-    What was completed beyond the prefix when the task had to end is not committed: it runs again.
+    A transaction is committed beside the work on the next one. If it fails, all that came after it
+    is let go of. What was completed beyond the prefix when the task had to end runs again.
     """
 
     def __init__(
@@ -128,6 +139,11 @@ class TransactionSlice(Slice):
     ) -> None:
         super().__init__(runtime, each, Position(start.offset))
         self._producer = producer
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
+        self._under_way: _Commit | None = None
+        self._begin()
+
+    def _begin(self) -> None:
         self._outcomes: list[Outcome] = []
         self._sent: list[tuple[int, list[Write]]] = []
         self._done: list[int] = []
@@ -158,27 +174,45 @@ class TransactionSlice(Slice):
         del every  # a transaction ends when it is full, or after TRANSACTION_EVERY
         if not last and (self.tracker.in_flight or self.wants_records):
             return
+        if self._finish_commit(wait=last):
+            self._start_commit()
+        if last:
+            self._finish_commit(wait=True)
+
+    def _start_commit(self) -> None:
         position = self.tracker.position()
-        if position is not None and position.offset != self.committed.offset:
-            prefix = Position(position.offset)
-            ended = [each for each in self._outcomes if each.offset < prefix.offset]
-            writes = [write for outcome in ended for write in outcome.writes]
-            done = sum(offset < prefix.offset for offset in self._done)
-            for offset, sends in self._sent:
-                if offset < prefix.offset:
-                    done += 1
-                    writes += sends
-            self._producer.commit(writes, {self.range.place: prefix})
-            self.committed = prefix
-            self.counts["done"] += done
-            for outcome in ended:
-                self.complete(outcome)
-        self._outcomes = []
-        self._sent = []
-        self._done = []
-        self._received = 0
-        self._begun = monotonic()
+        if position is None or position.offset == self.committed.offset:
+            self._begin()
+            return
+        prefix = Position(position.offset)
+        ended = [each for each in self._outcomes if each.offset < prefix.offset]
+        writes = [write for outcome in ended for write in outcome.writes]
+        done = sum(offset < prefix.offset for offset in self._done)
+        for offset, sends in self._sent:
+            if offset < prefix.offset:
+                done += 1
+                writes += sends
+        progress = {self.range.place: prefix}
+        end = self._beside.submit(self._producer.commit, writes, progress)
+        self._under_way = _Commit(end, prefix, done, ended)
+        self._begin()
+
+    def _finish_commit(self, *, wait: bool) -> bool:
+        """Whether no commit is under way any more; an error of it is raised."""
+        under_way = self._under_way
+        if under_way is None:
+            return True
+        if not wait and not under_way.end.done():
+            return False
+        self._under_way = None
+        under_way.end.result()
+        self.committed = under_way.prefix
+        self.counts["done"] += under_way.done
+        for outcome in under_way.ended:
+            self.complete(outcome)
+        return True
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Let go of the producer, once it has nothing to do any more."""
+        self._beside.shutdown()
         self._producer.close()

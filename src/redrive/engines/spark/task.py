@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -80,8 +81,9 @@ class Task:
         """Run ranges side by side, until they are complete or the deadline is over."""
         stopped: Exception | None = None
         try:
+            producers = self._fence_off(ranges)
             for each in ranges:
-                self._open(each)
+                self._open(each, producers.get(each.place))
             self._work()
             self._check_refused()
         except RedriveError as error:
@@ -169,8 +171,8 @@ class Task:
             return False
         return executor.run(min(self._deadline, monotonic() + _PUMP_EVERY)) > 0
 
-    def _settle(self, *, last: bool = False) -> bool:
-        complete = self._delivery.pump()
+    def _settle(self, *, last: bool = False, wait: float = 0) -> bool:
+        complete = self._delivery.pump(wait)
         for processor, outcome in complete:
             self._by_processor[processor].complete(outcome)
         for each in self._slices:
@@ -180,6 +182,9 @@ class Task:
     def _wait(self) -> None:
         """Until something may have changed: a result, a record that is due, the deadline."""
         dispatcher = self.runtime.dispatcher
+        if self._delivery.outstanding:
+            self._settle(wait=_IDLE_WAIT / 4)
+            return
         upcoming = dispatcher.tick()
         seconds = _IDLE_WAIT
         if upcoming is not None:
@@ -213,6 +218,12 @@ class Task:
             with dispatcher.changed:
                 dispatcher.changed.wait(_IDLE_WAIT)
         dispatcher.stop_waiting()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait for what is on its way, and commit it."""
+        while self._delivery.outstanding:
+            self._settle(wait=_IDLE_WAIT)
         self._settle(last=True)
 
     def _check_refused(self) -> None:
@@ -229,13 +240,19 @@ class Task:
 
     # Beginning and end
 
-    def _open(self, each: Range) -> None:
+    def _fence_off(self, ranges: Sequence[Range]) -> dict[TopicPartition, TransactionalProducer]:
+        """Fence off whoever had the partitions before: side by side, as each takes its time."""
+        if self.runtime.app.delivery != "transaction":
+            return {}
+        places = [each.place for each in ranges]
+        with ThreadPoolExecutor(len(places)) as side_by_side:
+            return dict(zip(places, side_by_side.map(self._producer, places), strict=True))
+
+    def _open(self, each: Range, producer: TransactionalProducer | None) -> None:
         rt = self.runtime
         start = Position(each.start, each.metadata)
-        producer: TransactionalProducer | None = None
-        if rt.app.delivery == "transaction":
-            # First fence off whoever had the partition before, then ask how far it came.
-            producer = self._producer(each.place)
+        if producer is not None:
+            # Only now that the others are fenced off: how far did they come?
             start = max(start, rt.progress.committed([each.place]).get(each.place, start))
         if each.topic not in rt.topic_ids:
             rt.topic_ids[each.topic] = rt.log.topic_id(each.topic)
@@ -295,13 +312,13 @@ class Task:
         )
         stopped: Exception | None = None
         try:
-            self._open(one)
+            self._open(one, self._fence_off([one]).get(one.place))
             opened = self._slices[0]
             for record in opened.read():
                 self._sink(opened.processor, self._killed(opened, record, error))
             opened.stop_reading()
             opened.tracker.received_up_to(one.end)
-            self._settle(last=True)
+            self._finish()
             self._check_refused()
         except RedriveError as raised:
             stopped = raised
