@@ -1,0 +1,211 @@
+"""An engine, as the contract suites see it: apps are started, waited for, stopped and killed.
+
+An engine is added by one more class and one more parameter of the `engine` fixture; the suites know
+of no other difference.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from redrive import App
+from redrive.config import Settings, load_settings
+from redrive.kafka.admin import Admin
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.topics import KafkaTopics
+from redrive.loading import load_app
+from redrive.local.waiting import wait_until
+from redrive.ports import Position
+from redrive.record import Record, TopicPartition, Write
+from redrive.topics import apply, plan_topics, topic_names
+
+
+class Running(Protocol):
+    """An app that an engine runs."""
+
+    def check(self) -> None:
+        """Raise the error that ended the run, if one did."""
+        ...
+
+    def stop(self) -> None:
+        """Let it end what it has begun."""
+        ...
+
+    def kill(self) -> None:
+        """End it on the spot."""
+        ...
+
+
+class EngineUnderTest(Protocol):
+    """Starts apps."""
+
+    name: str
+
+    def start(self, target: str, bootstrap: str, **options: Any) -> Running: ...
+
+
+class OnSpark:
+    """Both lanes in a Spark session that all tests share."""
+
+    name = "spark"
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def start(self, target: str, bootstrap: str, **options: Any) -> Running:
+        import redrive.spark
+
+        return _SparkRun(redrive.spark.start(self._session, target, bootstrap=bootstrap, **options))
+
+
+class _SparkRun:
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def check(self) -> None:
+        self.handle.check()
+
+    def stop(self) -> None:
+        self.handle.stop()
+
+    def kill(self) -> None:
+        for query in self.handle.queries.values():
+            query.stop()
+
+
+class World:
+    """A Kafka with the topics of one app, and what its handlers have told."""
+
+    def __init__(self, bootstrap: str, folder: Path, prefix: str) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.prefix = prefix
+        self.settings: Settings = load_settings({"bootstrap": bootstrap}, environ={})
+        self.admin = Admin(self.settings, patience=60)
+        self.topics = KafkaTopics(self.settings, admin=self.admin)
+        self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=60)
+        self.publisher = FlushPublisher(self.settings)
+        self._notes = folder / "notes.jsonl"
+
+    # The app
+
+    def app(self, source: str, partitions: int = 2) -> str:
+        """Write the app's module and create its topics; gives `module:app`.
+
+        The module knows NAME (the app's), `topic()` (a topic's full name) and `note()` (to tell the
+        test something).
+        """
+        module = f"app_{self.prefix.replace('-', '_')}"
+        text = _HEAD.format(name=self.prefix, notes=str(self._notes)) + textwrap.dedent(source)
+        (self.folder / f"{module}.py").write_text(text)
+        target = f"{module}:app"
+        loaded = load_app(target, self.folder)
+        for name in loaded.handlers:
+            self.create(name, partitions)
+        self._create_own(loaded)
+        return target
+
+    def loaded(self, target: str) -> App:
+        return load_app(target, self.folder)
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        if not self.topics.describe([topic]):
+            self.topics.create(topic, partitions, {})
+
+    def _create_own(self, app: App) -> None:
+        described = self.topics.describe(topic_names(app))
+        failed = [error for _, error in apply(plan_topics(app, described), self.topics) if error]
+        assert not failed
+
+    # What goes in and comes out
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
+    def send(self, topic: str, *values: bytes, key: bytes | None = None) -> None:
+        full = self.topic(topic)
+        self.publisher.publish([Write(full, key or value, value) for value in values])
+
+    def records(self, topic: str) -> list[Record]:
+        """All that was committed to the topic, partition by partition."""
+        return [
+            record
+            for place in self.places(topic)
+            for record in self.log.read(place, *self.log.bounds(place))
+        ]
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in self.records(topic)]
+
+    def count(self, topic: str) -> int:
+        """At most so many: offsets have gaps."""
+        bounds = self.log.all_bounds(self.places(topic))
+        return sum(end - begin for begin, end in bounds.values())
+
+    def places(self, topic: str) -> list[TopicPartition]:
+        full = self.topic(topic)
+        return [TopicPartition(full, number) for number in range(self.log.partitions(full))]
+
+    def committed(self, topic: str) -> dict[TopicPartition, Position]:
+        progress = KafkaProgress(self.settings, self.prefix, admin=self.admin)
+        return progress.committed(self.places(topic))
+
+    def lag(self, topic: str) -> int:
+        committed = self.committed(topic)
+        bounds = self.log.all_bounds(self.places(topic))
+        return sum(
+            end - (committed[place].offset if place in committed else begin)
+            for place, (begin, end) in bounds.items()
+        )
+
+    def notes(self) -> list[dict[str, Any]]:
+        """What handlers have told, in the order in which they did."""
+        if not self._notes.exists():
+            return []
+        return [json.loads(line) for line in self._notes.read_text().splitlines()]
+
+    def wait(
+        self, run: Running | None, what: str, condition: Callable[[], bool], timeout: float = 60
+    ) -> None:
+        """Wait until it holds; an error that ends the run is raised meanwhile."""
+
+        def holds() -> bool:
+            if run is not None:
+                run.check()
+            return condition()
+
+        started = time.monotonic()
+        if not wait_until(holds, timeout):
+            raise AssertionError(f"{what}: not within {time.monotonic() - started:.0f} s")
+
+    def close(self) -> None:
+        self.log.close()
+
+
+_HEAD = """
+import json, os, time
+from pathlib import Path
+from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy
+
+NAME = {name!r}
+NOTES = {notes!r}
+
+
+def topic(name):
+    return f"{{NAME}}.{{name}}"
+
+
+def note(**told):
+    line = json.dumps({{"at": time.time_ns() // 1_000_000, **told}}) + "\\n"
+    file = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, line.encode())
+    os.close(file)
+
+"""
