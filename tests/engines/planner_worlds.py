@@ -18,7 +18,7 @@ from redrive.engines.spark.ranges import Lane
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
 from redrive.ports import Progress
 from redrive.record import TopicPartition, Write
@@ -123,7 +123,7 @@ class OnKafka:
         self._settings = load_settings({"bootstrap": bootstrap}, environ={})
         self._admin = Admin(self._settings, patience=20)
         self._topics = KafkaTopics(self._settings, admin=self._admin)
-        self._publisher = FlushPublisher(self._settings)
+        self._publisher = KafkaPublisher(self._settings)
         self.log = KafkaLog(self._settings, prefix, admin=self._admin)
         self._numbers = count()
 
@@ -154,7 +154,7 @@ class OnKafka:
     def grow(self, topic: str, partitions: int) -> None:
         self._topics.grow(topic, partitions)
         # A producer looks at a topic's partitions now and then only.
-        self._publisher = FlushPublisher(self._settings)
+        self._publisher = KafkaPublisher(self._settings)
 
     def delete(self, topic: str) -> None:
         self._topics.delete(topic)

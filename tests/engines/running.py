@@ -18,7 +18,7 @@ from redrive.config import Settings, load_settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.publisher import FlushPublisher
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
 from redrive.loading import load_app
 from redrive.local.waiting import wait_until
@@ -91,7 +91,7 @@ class World:
         self.admin = Admin(self.settings, patience=60)
         self.topics = KafkaTopics(self.settings, admin=self.admin)
         self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=60)
-        self.publisher = FlushPublisher(self.settings)
+        self.publisher = KafkaPublisher(self.settings)
         self._notes = folder / "notes.jsonl"
 
     # The app
