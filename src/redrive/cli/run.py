@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
 import typer
 from rich.console import Console
 
-from redrive.cli.spark_process import ended, log_to_stderr, require_spark, start_spark
+from redrive.cli.spark_process import beside, ended, log_to_stderr, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments, load_settings
@@ -133,11 +133,10 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
             preflight.check(app, settings, target)
             say("starting Spark")
             spark = start_spark(app.name, settings, around.master, around.log_level)
-            stopping.take_signals()  # Spark has taken SIGINT for itself
         with ended(spark):
             with steps(console) as say:
                 say(f"starting {app.name} on Spark, whose page is {spark.sparkContext.uiWebUrl}")
-                handle = queries.start(spark, target, **options, **arguments)
+                handle = beside(lambda: queries.start(spark, target, **options, **arguments))
             stopping.be_orderly()
             follow(handle, console, stopping, around.metrics_port)
         for line in summary(handle, time()):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar
 
 from redrive.config import Settings
 from redrive.errors import ConfigurationError, RedriveError
@@ -15,6 +16,8 @@ from redrive.secret import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_Result = TypeVar("_Result")
 
 
 def require_spark() -> None:
@@ -36,7 +39,30 @@ def start_spark(
         name: value.reveal() if isinstance(value, Secret) else str(value)
         for name, value in settings.spark.items()
     }
-    return session(app_name, master, given, log_level=log_level, on_line=to_stderr)
+    return beside(lambda: session(app_name, master, given, log_level=log_level, on_line=to_stderr))
+
+
+def beside(work: Callable[[], _Result]) -> _Result:
+    """Do it in a thread, and wait: signals reach this one meanwhile.
+
+    In the main thread Spark would take SIGINT for itself, and answer it with stack traces.
+    """
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+
+    def work_there() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 -- it is raised again, over here
+            errors.append(error)
+
+    thread = Thread(target=work_there, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 @contextmanager

@@ -22,8 +22,7 @@ class Stopping:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = {each: signal.getsignal(each) for each in SIGNALS}
-        self.take_signals()
+        self._before = {each: signal.signal(each, self._on_signal) for each in SIGNALS}
         return self
 
     def __exit__(
@@ -34,11 +33,6 @@ class Stopping:
     ) -> None:
         for each, handler in self._before.items():
             signal.signal(each, handler)
-
-    def take_signals(self) -> None:
-        """Take them; again, if somebody else has."""
-        for each in SIGNALS:
-            signal.signal(each, self._on_signal)
 
     def be_orderly(self) -> None:
         """From now on the first signal is only noted."""

@@ -29,6 +29,7 @@ WORDS: Final = {
     "skip": "skipped",
 }
 """What became of records, in the order in which it is told."""
+_ALWAYS: Final = ("done", "park", "bury")
 _WINDOW: Final = 10.0
 """Seconds over which a rate is taken."""
 Statuses = Mapping[Lane, Mapping[str, Any]]
@@ -153,7 +154,8 @@ def picture(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float], n
 def _lanes(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float]) -> Table:
     shown = Table(box=None, pad_edge=False)
     shown.add_column("lane")
-    for column in ("records/s", "in flight", "ahead", *WORDS.values(), "batches"):
+    kinds = [kind for kind in WORDS if kind in _ALWAYS or figures.total(kind)]
+    for column in ("per s", "in flight", "ahead", *(WORDS[kind] for kind in kinds), "batches"):
         shown.add_column(column, justify="right")
     for lane, done in figures.lanes.items():
         status, counts = statuses.get(lane, {}), figures.counts(lane)
@@ -162,7 +164,7 @@ def _lanes(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float]) ->
             f"{rates.get(lane, 0):,.0f}",
             f"{status.get('in_flight', 0):,}",
             f"{status.get('lag', 0):,}",
-            *(f"{counts.get(kind, 0):,}" for kind in WORDS),
+            *(f"{counts.get(kind, 0):,}" for kind in kinds),
             f"{done.batches:,}"
             + (f" ({done.failed_batches:,} failed)" * bool(done.failed_batches)),
         )
@@ -175,15 +177,14 @@ def _delays(status: Mapping[str, Any], now: float) -> Table:
     shown.add_column("parked", justify="right")
     shown.add_column("next due")
     for topic, count in status["parked"].items():
-        shown.add_row(topic, f"{count:,}", due_in(status.get("next_due", {}).get(topic), now))
+        due = due_in(status.get("next_due", {}).get(topic), now) if count else ""
+        shown.add_row(topic, f"{count:,}", due)
     return shown
 
 
 def due_in(due: int | None, now: float) -> str:
-    """When the next record is due: `in 4m10s`."""
-    if due is None:
-        return ""
-    seconds = round(due / 1000 - now)
+    """When the next record is due: `in 4m10s`; what is due already has no time."""
+    seconds = 0 if due is None else round(due / 1000 - now)
     return f"in {text(seconds * 1000)}" if seconds > 0 else "now"
 
 
@@ -216,5 +217,5 @@ def summary(run: Source, now: float) -> Iterator[str]:
     for topic, count in status.get("parked", {}).items():
         if count:
             due = due_in(status.get("next_due", {}).get(topic), now)
-            yield f"{count:,} parked in {topic}" + (due and f", next due {due}")
+            yield f"{count:,} parked in {topic}, next due {due}"
     yield from troubles({lane: run.status(lane) for lane in run.figures.lanes})

@@ -1,211 +1,30 @@
-"""Queries: the two lanes of an app as streaming queries, and the handle to both."""
+"""Queries: starts the two lanes of an app as streaming queries."""
 
 from __future__ import annotations
 
-import logging
-import re
-import shutil
 import tempfile
-import threading
 import uuid
-import weakref
-from collections.abc import Callable
-from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from redrive.clock import WallClock
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import Duration, milliseconds
 from redrive.engines.spark import preflight, session
-from redrive.engines.spark.endings import Until, ending
-from redrive.engines.spark.figures import Figures
+from redrive.engines.spark.endings import Until
+from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.planner import RUN_MARK
 from redrive.engines.spark.ranges import From, Lane
-from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
-from redrive.engines.spark.statuses import Statuses
-from redrive.errors import RedriveError
 from redrive.kafka.progress import KafkaProgress
 from redrive.loading import load_app
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
     from redrive.app import App
 
-log: Final = logging.getLogger("redrive.spark")
-
-_DIED: Final = re.compile(
-    r"Python worker exited unexpectedly|ExecutorLostFailure|worker crashed|executor.*lost"
-)
-_POLL: Final = 0.1
-_FAILED_WAIT: Final = 1.0
-_END_WAIT: Final = 10.0
-"""Seconds for the tasks of one lane to end, when the other has failed."""
-
-
-class RunError(RedriveError):
-    """A run ended with an error; the message is the sentence that says why."""
-
-
-class Handle:
-    """A running app: its queries and figures, and how to stop it."""
-
-    def __init__(
-        self,
-        app: App,
-        spec: Spec,
-        spark: SparkSession,
-        *,
-        lanes: tuple[Lane, ...],
-        until: Until = "stopped",
-        trigger: int | None = None,
-    ) -> None:
-        self.app = app
-        self.figures = Figures()
-        self.queries: dict[Lane, StreamingQuery] = {}
-        self.lanes: tuple[Lane, ...] = lanes
-        self._spec = spec
-        self._spark = spark
-        self._trigger = trigger
-        self._statuses = Statuses(spec)
-        self._fatal = ""
-        self._stopping = False
-        self._lock = threading.RLock()
-        self._pause = threading.Event()
-        self._is_over = ending(until, self, WallClock())
-        # Also at the end of the process, should nobody stop the run.
-        self._forget = weakref.finalize(self, shutil.rmtree, spec.scratch, ignore_errors=True)
-
-    # What users do
-
-    def stop(self, timeout: float = 60.0) -> None:
-        """Plan nothing new, let the tasks end at their next commit, then stop the queries."""
-        self._request_stop()
-        end = monotonic() + timeout
-        while monotonic() < end and any(map(self._is_busy, list(self.queries))):
-            self._pause.wait(_POLL)
-        with self._lock:
-            for lane in self.queries:
-                self.status(lane)  # it can be asked for afterwards, too
-                self.end_lane(lane)
-        self._forget()
-
-    def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait until the run has ended; an error of either lane is raised with its cause."""
-        end = None if timeout is None else monotonic() + timeout
-        while True:
-            self.check()
-            if self._has_ended():
-                return True
-            if end is not None and monotonic() >= end:
-                return False
-            self._pause.wait(_POLL)
-
-    def wait_until(self, condition: Callable[[], bool], timeout: float) -> None:
-        """Wait until something holds; an error of either lane is raised meanwhile."""
-        end = monotonic() + timeout
-        while not condition():
-            self.check()
-            if monotonic() >= end:
-                raise RunError(f"the run did not come that far within {timeout:.0f} s")
-            self._pause.wait(_POLL)
-
-    def status(self, lane: Lane) -> dict[str, Any]:
-        """What the planner of a lane saw last; empty before it has planned."""
-        return self._statuses.read(lane)
-
-    def check(self) -> None:
-        """Raise the error that ended the run, if one did; log what is news."""
-        for lane, query in list(self.queries.items()):
-            self._statuses.tell_news(lane)
-            self._fatal = self._fatal or self.status(lane).get("fatal", "")
-            if not self._fatal and (error := query.exception()) is not None:
-                log.debug("the %s lane ended", lane, exc_info=error)
-                self._fatal = f"the {lane} lane ended: {session.last_line(error)}"
-        if self._fatal:
-            self.stop(_END_WAIT)
-            raise RunError(self._fatal)
-
-    # How it runs
-
-    def start_lane(self, lane: Lane) -> None:
-        """Start the query of a lane, unless the run is being stopped."""
-        with self._lock:
-            if not self._stopping:
-                self.queries[lane] = self._query(lane)
-
-    def end_lane(self, lane: Lane) -> None:
-        """Stop the query of a lane; what it runs is cancelled."""
-        self.queries[lane].stop()
-
-    def _query(self, lane: Lane) -> StreamingQuery:
-        self._spark.dataSource.register(source(self._spec, lane))
-        rows = self._spark.readStream.format(source_name(self._spec, lane)).load()
-        writer = (
-            rows.writeStream.queryName(f"redrive {self.app.name} {lane} {self._spec.run}")
-            .option("checkpointLocation", str(Path(self._spec.scratch) / lane))
-            .foreachBatch(lambda batch, number: self._run_batch(lane, batch, number))
-        )
-        if self._trigger is not None:
-            writer = writer.trigger(processingTime=f"{self._trigger} milliseconds")
-        return writer.start()
-
-    def _run_batch(self, lane: Lane, batch: DataFrame, number: int) -> None:
-        self._spark.sparkContext.setJobDescription(
-            f"redrive {self.app.name}: {lane} lane, {number}"
-        )
-        began = monotonic()
-        try:
-            rows = batch.collect()
-        except Exception as error:
-            if self._stopping:
-                return
-            if not _DIED.search(str(error)):
-                raise
-            # Tasks begin from what was committed: nothing is lost, and the planner goes on.
-            trouble = "a Python worker died again and again; its range is probed"
-            self.figures.failed(lane, trouble, number=number, seconds=monotonic() - began)
-            log.warning("%s lane, batch %d: %s", lane, number, trouble)
-            return
-        texts = [row[0] for row in rows]
-        reports = self.figures.add(lane, texts, number=number, seconds=monotonic() - began)
-        self._note_errors(lane, reports)
-
-    def _note_errors(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
-        for report in reports:
-            if report["fatal"]:
-                self._fatal = report["fatal"]
-                self._request_stop()
-        troubles = {report["trouble"] for report in reports if report["trouble"]}
-        for trouble in troubles:
-            log.warning("%s lane: %s; tried again", lane, trouble)
-        if troubles:
-            self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
-
-    def _has_ended(self) -> bool:
-        ended = not any(query.isActive for query in list(self.queries.values()))
-        if not ended and not self._is_over():
-            return False
-        self.stop()
-        return True
-
-    def _request_stop(self) -> None:
-        with self._lock:
-            self._stopping = True
-            if self._forget.alive:
-                self._spec.stop_file.touch()
-
-    def _is_busy(self, lane: Lane) -> bool:
-        """Between two batches it is not: the next plan finds that the run is being stopped."""
-        query = self.queries[lane]
-        if not query.isActive or self.status(lane).get("stopped"):
-            return False
-        return bool(query.status["isTriggerActive"])
+__all__ = ["Handle", "RunError", "start"]
 
 
 def start(

@@ -102,7 +102,7 @@ class Reader(DataSourceStreamReader):
 
     def _plan(self) -> list[list[Range]]:
         if self._spec.stop_file.exists():
-            return self._nothing(stopped=True)
+            return self._nothing()
         try:
             self._planner = self._planner or self._make_planner()
             plan = self._planner.plan()
@@ -119,8 +119,15 @@ class Reader(DataSourceStreamReader):
             Event().wait(_NOTHING_WAIT)
         return plan
 
-    def _nothing(self, *, stopped: bool) -> list[list[Range]]:
-        self._tell(stopped=stopped)
+    def _nothing(self) -> list[list[Range]]:
+        """The run is being stopped: only look, so that it can be told what is left."""
+        trouble = ""
+        try:
+            if self._planner is not None:
+                self._planner.plan()
+        except RedriveError as error:
+            trouble = str(error)
+        self._tell(trouble=trouble, stopped=True)
         Event().wait(_NOTHING_WAIT)
         return []
 
