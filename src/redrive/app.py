@@ -183,6 +183,18 @@ class App:
         """The delay topic of that delay, in milliseconds."""
         return f"{self.name}.retry.{text(delay)}"
 
+    def delay_of(self, topic: str) -> int | None:
+        """The delay of one of this app's delay topics, by its name; None for other topics.
+
+        Also of one that no policy uses any more: records may still be waiting in it.
+        """
+        written = topic.removeprefix(f"{self.name}.retry.")
+        try:
+            delay = milliseconds(written)
+        except ConfigurationError:
+            return None
+        return delay if topic == self.delay_topic(delay) else None
+
     @cached_property
     def delay_topics(self) -> Mapping[str, int]:
         """The delay topics with their delays, shortest first: one per distinct delay."""

@@ -50,7 +50,7 @@ class Envelope:
         return replace(
             self,
             error_type=_bounded(_type_name(error), ERROR_MESSAGE_BYTES),
-            error_message=_bounded(_message(error), ERROR_MESSAGE_BYTES),
+            error_message=_bounded(text_of(error), ERROR_MESSAGE_BYTES),
             error_trace=_bounded(_trace(error), ERROR_TRACE_BYTES) if trace else None,
         )
 
@@ -164,7 +164,8 @@ def _type_name(error: BaseException) -> str:
     )
 
 
-def _message(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """The error's text, also where its own `__str__` fails."""
     try:
         return str(error)
     except Exception as broken:  # noqa: BLE001 -- a __str__ that raises must not hide the failure

@@ -258,6 +258,7 @@ class RetryPolicy:
 
         `tries` counts the calls within this attempt: in place, or given back.
         """
+        error = signal_in(error) or error
         if isinstance(error, signals.Bury):
             return Bury("rejected")
         if not self._retryable(error):
@@ -381,6 +382,18 @@ class RetryPolicy:
         shown = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         told = ", ".join(f"{name}={value!r}" for name, value in shown if value not in ((), None))
         return f"RetryPolicy({told})"
+
+
+def signal_in(error: BaseException) -> signals.Signal | None:
+    """What a handler said: by raising it, or in one of the tasks of a task group."""
+    if isinstance(error, signals.Signal):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found = [said for member in error.exceptions if (said := signal_in(member)) is not None]
+    # One task that says never outweighs those that say later.
+    found.sort(key=lambda said: not isinstance(said, signals.Bury))
+    return found[0] if found else None
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

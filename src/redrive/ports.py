@@ -56,6 +56,10 @@ class Publisher(Protocol):
 class Log(Protocol):
     """Reads messages: committed ones only, never past an open transaction."""
 
+    def names(self, prefix: str) -> list[str]:
+        """The topics whose names begin so."""
+        ...
+
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 if it does not exist."""
         ...

@@ -126,6 +126,10 @@ class Admin:
 
         return self.ask(f"describe {', '.join(names)}", describe)
 
+    def names(self) -> list[str]:
+        """The names of all topics."""
+        return self.ask("list topics", lambda client: sorted(client.list_topics(timeout=10).topics))
+
     def members(self, group: str) -> int:
         """How many active members a group has; a group that does not exist has none."""
 

@@ -50,6 +50,10 @@ class KafkaLog:
         self._idle: list[Consumer] = []
         self._lock = threading.Lock()
 
+    def names(self, prefix: str) -> list[str]:
+        """The topics whose names begin so."""
+        return [name for name in self._admin.names() if name.startswith(prefix)]
+
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 if it does not exist."""
         try:

@@ -11,6 +11,7 @@ from math import inf
 from time import monotonic
 from typing import Final
 
+from redrive.envelope import text_of
 from redrive.errors import HandlerTimeout, Undecodable
 from redrive.policy import causes
 from redrive.processing.context import BatchContext, Context
@@ -185,7 +186,8 @@ def _decoded(work: Work) -> object:
         if isinstance(error, Signal) or any(isinstance(cause, retry_on) for cause in causes(error)):
             raise  # a schema registry that is down is no reason to bury anybody
         raise Undecodable(
-            f"the value of {work.record.place} cannot be decoded: {type(error).__name__}: {error}"
+            f"the value of {work.record.place} cannot be decoded: {type(error).__name__}:"
+            f" {text_of(error)}"
         ) from error
 
 

@@ -169,6 +169,10 @@ class BatchContext(_Sender):
         """That record failed: the policy decides about it. The others count."""
         self._failures[self._known(record)] = error
 
+    def failure_of(self, record: Record) -> BaseException | None:
+        """How a record failed, if that was said."""
+        return self._failures.get(self._known(record))
+
     def close(self) -> list[Write] | None:
         """End the context and those of its records; gives what was sent for the whole batch."""
         for context in self._contexts.values():

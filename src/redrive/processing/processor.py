@@ -340,8 +340,8 @@ class PartitionProcessor:
             envelope = self._origin_envelope(work.record, work.received)
         work.envelope = envelope = envelope.failed(error, trace=self.app.error_traces)
         if isinstance(error, Undecodable):
-            self._end(work, policy.Bury("undecodable"), error, report)
-            return None
+            undecodable = policy.Bury("undecodable")
+            return now if self._ended(work, undecodable, error, report) else None
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
             case policy.Again(wait):
@@ -369,6 +369,7 @@ class PartitionProcessor:
             self._end(work, decision, error, report)
             return False
         work.ending = Ending(decision, error)
+        work.envelope = replace(self.scope.envelope(work), dead_reason=decision.reason)
         return True
 
     def _recovery_failed(

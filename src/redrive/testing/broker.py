@@ -85,6 +85,11 @@ class MemoryBroker:
 
     # Log
 
+    def names(self, prefix: str) -> list[str]:
+        """The topics whose names begin so."""
+        with self._lock:
+            return sorted(name for name in self._topics if name.startswith(prefix))
+
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 if it does not exist."""
         with self._lock:

@@ -102,7 +102,9 @@ class Runner:
         return found
 
     def _partitions(self) -> Iterator[TopicPartition]:
-        for topic in (*self._app.handlers, *self._app.delay_topics):
+        waiting = self._log.names(f"{self._app.name}.retry.")
+        delays = [topic for topic in waiting if self._app.delay_of(topic) is not None]
+        for topic in (*self._app.handlers, *delays):
             for number in range(self._log.partitions(topic)):
                 yield TopicPartition(topic, number)
 
@@ -111,7 +113,7 @@ class Runner:
         tracker = AckTracker()
         tracker.assign(committed)
         self._topic_ids.setdefault(partition.topic, self._log.topic_id(partition.topic))
-        delay = self._app.delay_topics.get(partition.topic)
+        delay = self._app.delay_of(partition.topic)
         processor = PartitionProcessor(self._scope, partition, tracker, delay=delay)
         self._dispatcher.add(processor)
         start = self._log.bounds(partition)[0] if committed is None else committed.offset

@@ -171,7 +171,8 @@ class Simulation:
     @property
     def parked(self) -> list[Kept]:
         """What waits in the delay topics."""
-        return [_kept(record) for topic in self.app.delay_topics for record in self._ahead(topic)]
+        topics = self.broker.names(f"{self.app.name}.retry.")
+        return [_kept(record) for topic in topics for record in self._ahead(topic)]
 
     @property
     def lag(self) -> int:
@@ -246,9 +247,7 @@ class Simulation:
 
     def _watched_batch(self, call: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
         def notes(records: Sequence[Record], ctx: Any) -> list[Callable[..., None]]:
-            return [
-                partial(self._note, record, ctx.of(record), recovery=False) for record in records
-            ]
+            return [partial(self._note_of_batch, record, ctx) for record in records]
 
         return _noted(call, notes, is_async=is_async)
 
@@ -257,6 +256,9 @@ class Simulation:
             return [partial(self._note, record, ctx, recovery=True)]
 
         return _noted(call, notes, is_async=is_async)
+
+    def _note_of_batch(self, record: Record, ctx: Any, error: BaseException | None) -> None:
+        self._note(record, ctx.of(record), error or ctx.failure_of(record), recovery=False)
 
     def _note(
         self, record: Record, ctx: Any, error: BaseException | None, *, recovery: bool

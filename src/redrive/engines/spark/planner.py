@@ -40,6 +40,8 @@ class DataLossError(RedriveError):
 class PlannersLog(Protocol):
     """What a planner asks of Kafka."""
 
+    def names(self, prefix: str) -> list[str]: ...
+
     def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]: ...
 
     def all_bounds(
@@ -108,7 +110,7 @@ class Planner:
         self._made_anew: set[str] = set()
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
-        self._delays = app.delay_topics if lane == "retry" else {}
+        self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
         self.status = Status(lane)
 
     def plan(self) -> list[list[Range]]:
@@ -153,7 +155,7 @@ class Planner:
 
     def _look_at_topics(self) -> None:
         self._check_members()
-        names = self._app.handlers if self._lane == "main" else self._app.delay_topics
+        names = self._app.handlers if self._lane == "main" else self._waiting_topics()
         found = self._log.topics(list(names))
         for name in names:
             if name not in found:
@@ -163,6 +165,14 @@ class Planner:
                 self._report_loss([f'topic "{name}" was deleted and made anew while this app ran'])
                 self._made_anew.add(name)
         self._topics = found
+
+    def _waiting_topics(self) -> Collection[str]:
+        """The delay topics; also those that no policy uses any more, as records may wait there."""
+        for name in self._log.names(f"{self._app.name}.retry."):
+            delay = self._app.delay_of(name)
+            if delay is not None:
+                self._delays[name] = delay
+        return self._delays
 
     def _check_members(self) -> None:
         members = self._members()
