@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-def require_spark() -> None:
-    """Say what to install, where Spark is missing."""
-    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+def require_spark(*others: str) -> None:
+    """Say what to install, where Spark or another package is missing."""
+    missing = [name for name in ("pyspark", "pyarrow", *others) if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"{' and '.join(missing)} is missing: pip install 'redrive[spark]'"
+            f"not installed: {', '.join(missing)}; pip install 'redrive[spark,local]'"
         )
 
 

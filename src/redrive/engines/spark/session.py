@@ -48,9 +48,11 @@ def session(
     conf = SparkConf()
     java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Dredrive.log.level={log_level}"
     defaults = {**_DEFAULTS, "spark.driver.extraJavaOptions": java}
-    if master is not None or "spark.master" not in options:
-        defaults["spark.master"] = master or default_master()
-    conf.setAll(list({**defaults, **options}.items()))
+    where = master or options.get("spark.master") or default_master()
+    if where.startswith("local"):
+        # Elsewhere the probe has to find out first whether the workers have redrive at all.
+        defaults["spark.python.daemon.module"] = "redrive.engines.spark.daemon"
+    conf.setAll(list({**defaults, **options, "spark.master": where}.items()))
     conf.setAppName(f"redrive {app_name}")
     try:
         if on_line is not None:
