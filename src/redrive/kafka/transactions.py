@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -41,8 +42,10 @@ class TransactionalProducer:
         config = producer_config(settings)
         config["transactional.id"] = transactional_id
         config["transaction.timeout.ms"] = 60_000
+        # A transaction has one end for all its messages: only refusals need a word of their own.
+        config["delivery.report.only.error"] = True
         self._producer = make_handle(Producer, config)
-        self._members = make_handle(Consumer, consumer_config(settings, group))
+        self._membership = _membership(settings, group)
         self._call("begin to use", lambda: self._producer.init_transactions(TIMEOUT))
 
     def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
@@ -56,10 +59,9 @@ class TransactionalProducer:
         try:
             self._call("begin", producer.begin_transaction)
             produce(producer, writes, handed)
-            metadata = self._members.consumer_group_metadata()
             self._call(
                 "send offsets to",
-                lambda: producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT),
+                lambda: producer.send_offsets_to_transaction(offsets, self._membership, TIMEOUT),
             )
             _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
@@ -69,10 +71,6 @@ class TransactionalProducer:
             if refusal is not None and not isinstance(error, FencedError):
                 raise refusal from error
             raise
-
-    def close(self) -> None:
-        """Let go of what it holds."""
-        self._members.close()
 
     def _abort(self) -> None:
         try:
@@ -94,6 +92,22 @@ class TransactionalProducer:
                 f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()}): it is"
                 " taken back, and its records will run again"
             ) from None
+
+
+_memberships: Final[dict[tuple[str, str, int], object]] = {}
+
+
+def _membership(settings: Settings, group: str) -> object:
+    """The word that nobody is in the group, which only a consumer can give: asked once a process.
+
+    Looking for its coordinator, a new consumer would keep a new producer waiting.
+    """
+    key = (settings.servers(), group, os.getpid())
+    if key not in _memberships:
+        consumer = make_handle(Consumer, consumer_config(settings, group))
+        _memberships[key] = consumer.consumer_group_metadata()
+        consumer.close()
+    return _memberships[key]
 
 
 def _check_taken(handed: KafkaHandover) -> None:

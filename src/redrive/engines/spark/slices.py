@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
 
 WINDOW: Final = 10_000
-"""The most records of a range in flight; and of one transaction."""
-TRANSACTION_EVERY: Final = 0.5
+"""The most records of a range in flight."""
+TRANSACTION: Final = 40_000
+"""The most records of one transaction."""
+TRANSACTION_EVERY: Final = 1.0
 """Seconds after which a transaction is committed, if it is not full before."""
 
 
@@ -153,7 +155,7 @@ class TransactionSlice(Slice):
     @property
     def wants_records(self) -> bool:
         """A transaction that is full, or old enough, has to end before the next begins."""
-        full = self._received >= WINDOW or monotonic() - self._begun >= TRANSACTION_EVERY
+        full = self._received >= TRANSACTION or monotonic() - self._begun >= TRANSACTION_EVERY
         return not self.exhausted and not (full and self._received)
 
     def read(self) -> list[Record]:
@@ -215,4 +217,3 @@ class TransactionSlice(Slice):
     def close(self) -> None:
         """Let go of the producer, once it has nothing to do any more."""
         self._beside.shutdown()
-        self._producer.close()

@@ -132,14 +132,11 @@ class Task:
             rt.progress.commit({place: position})
             return
         producer = self._producer(place)
-        try:
-            # Fenced off by now: whoever had the partition before cannot move its progress any more.
-            found = rt.progress.committed([place]).get(place, position)
-            if found.offset != position.offset:
-                raise RedriveError(f"{place} has moved on to offset {found.offset} meanwhile")
-            producer.commit([], {place: position})
-        finally:
-            producer.close()
+        # Fenced off by now: whoever had the partition before cannot move its progress any more.
+        found = rt.progress.committed([place]).get(place, position)
+        if found.offset != position.offset:
+            raise RedriveError(f"{place} has moved on to offset {found.offset} meanwhile")
+        producer.commit([], {place: position})
 
     # The loop
 

@@ -1,0 +1,108 @@
+"""What the Spark benchmarks stand on: a stack of their own, topics, apps made on the fly."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from pyspark.sql import SparkSession
+
+from redrive.config import Settings, load_settings
+from redrive.engines.spark.session import session
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.publisher import KafkaPublisher
+from redrive.kafka.topics import KafkaTopics
+from redrive.local import stack
+from redrive.local.jars import fetch
+from redrive.record import Record, TopicPartition, Write
+
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+PARTITIONS = 4
+
+
+@dataclass
+class World:
+    """Kafka, Spark, and a folder for the modules of apps."""
+
+    spark: SparkSession
+    settings: Settings
+    topics: KafkaTopics
+    log: KafkaLog
+    publisher: KafkaPublisher
+    folder: Path
+
+    def topic(self, name: str, partitions: int = PARTITIONS) -> str:
+        """A new topic whose records bear the time at which the broker took them."""
+        self.topics.create(name, partitions, APPEND_TIME)
+        return name
+
+    def app(self, name: str, code: str) -> str:
+        """A module with an app of that name, and the topics it needs; gives what to start."""
+        module = name.replace("-", "_")
+        (self.folder / f"{module}.py").write_text(code)
+        app = __import__(module).app
+        for topic in (*app.delay_topics, app.dead_topic):
+            self.topics.create(topic, 2, APPEND_TIME)
+        return f"{module}:app"
+
+    def ends(self, topic: str) -> int:
+        """How many records a topic holds."""
+        places = self.places(topic)
+        return sum(end - begin for begin, end in self.log.all_bounds(places).values())
+
+    def places(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, n) for n in range(self.log.partitions(topic))]
+
+    def read(self, topic: str) -> Iterator[Record]:
+        for place in self.places(topic):
+            yield from self.log.read(place, *self.log.bounds(place))
+
+
+@contextmanager
+def world(master: str = "local[8, 4]") -> Iterator[World]:
+    """Start everything, and end it."""
+    jars = ",".join(map(str, fetch("spark-kafka")))
+    with tempfile.TemporaryDirectory() as folder, stack(home=Path(folder) / "stack") as running:
+        sys.path.insert(0, folder)
+        settings = load_settings({"bootstrap": running.bootstrap})
+        spark = session("bench", master, {"spark.jars": jars, "spark.ui.enabled": "false"})
+        try:
+            yield World(
+                spark,
+                settings,
+                KafkaTopics(settings),
+                KafkaLog(settings, "bench"),
+                KafkaPublisher(settings),
+                Path(folder),
+            )
+        finally:
+            spark.stop()
+
+
+def at_rate(
+    publish: Callable[[Sequence[Write]], None],
+    make: Callable[[int], Write],
+    *,
+    rate: int,
+    seconds: int,
+) -> None:
+    """Write at a steady rate, in steps of 20 ms."""
+    tick, start = threading.Event(), monotonic()
+    sent = 0
+    while sent < rate * seconds:
+        due = min(int((monotonic() - start) * rate), rate * seconds)
+        publish([make(number) for number in range(sent, due)])
+        sent = due
+        tick.wait(0.02)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
