@@ -1,22 +1,29 @@
 """KafkaProgress: a group's committed offsets, read and written without joining the group.
 
-By the admin client: it finds the coordinator at once, where a new consumer needs half a second, and
-it keeps no member alive. Brokers refuse these commits while the group has members.
+Written by the admin client: it keeps no member alive, and brokers refuse these commits while the
+group has members. Read by a consumer that never subscribes: asked for a group's offsets, the admin
+client ends the whole process with a segmentation fault when the group has just moved to another
+broker (librdkafka's issue 5040), as it does whenever a broker restarts.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Mapping
+from typing import Final
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
 from redrive.kafka.admin import Admin
+from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.errors import METADATA_BYTES, BrokerError, metadata_too_long
 from redrive.ports import Position
 from redrive.record import TopicPartition
+
+_FETCH_SECONDS: Final = 2.0
 
 
 class KafkaProgress:
@@ -25,6 +32,10 @@ class KafkaProgress:
     def __init__(self, settings: Settings, group: str, *, admin: Admin | None = None) -> None:
         self._group = group
         self._admin = admin or Admin(settings)
+        # Stable offsets only: one that a transaction may still take back is no progress.
+        self._config = consumer_config(settings, group)
+        self._consumer: Consumer | None = None
+        self._lock = threading.Lock()
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """What was committed; offsets that wait for a transaction's end are waited for."""
@@ -32,7 +43,7 @@ class KafkaProgress:
             return {}
         asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
         answers = self._admin.ask(
-            f"read the progress of group {self._group}", lambda client: self._fetch(client, asked)
+            f"read the progress of group {self._group}", lambda _: self._fetch(asked)
         )
         return {
             TopicPartition(one.topic, one.partition): Position(one.offset, one.metadata or "")
@@ -57,21 +68,20 @@ class KafkaProgress:
             ) from None
 
     def _fetch(
-        self, client: AdminClient, asked: list[confluent_kafka.TopicPartition]
+        self, asked: list[confluent_kafka.TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
-        # Stable only: an offset that a transaction may still take back is no progress.
-        answer = client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._group, asked)],
-            require_stable=True,
-        )
-        return _checked(answer[self._group].result())
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = make_handle(Consumer, self._config)
+            self._consumer.poll(0)  # what it has to say goes to the log
+            return _checked(self._consumer.committed(asked, _FETCH_SECONDS))
 
     def _store(self, client: AdminClient, wanted: list[confluent_kafka.TopicPartition]) -> None:
         answer = client.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self._group, wanted)]
         )
         try:
-            _checked(answer[self._group].result())
+            _checked(answer[self._group].result().topic_partitions or [])
         except KafkaException as raised:
             if raised.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
                 raise _MembersError from None
@@ -92,9 +102,10 @@ class _MembersError(Exception):
     """The group has members."""
 
 
-def _checked(answer: ConsumerGroupTopicPartitions) -> list[confluent_kafka.TopicPartition]:
+def _checked(
+    partitions: list[confluent_kafka.TopicPartition],
+) -> list[confluent_kafka.TopicPartition]:
     """Errors hide in the single partitions of an answer that succeeded."""
-    partitions = answer.topic_partitions or []
     for one in partitions:
         if one.error is not None:
             raise KafkaException(one.error)
