@@ -1,6 +1,7 @@
 """Reliable Kafka consumption in Python, on Spark and off it."""
 
 from redrive.app import App
+from redrive.backoff import Backoff, GiveBack, InPlace
 from redrive.errors import (
     ConfigurationError,
     ContextError,
@@ -11,7 +12,7 @@ from redrive.errors import (
     RedriveError,
 )
 from redrive.ids import field, header, key
-from redrive.policy import Backoff, GiveBack, InPlace, RetryPolicy
+from redrive.policy import RetryPolicy
 from redrive.processing.context import BatchContext, Context
 from redrive.record import Record
 from redrive.signals import Bury, Retry

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeVar, Unpack, get_args, overload
 
+from redrive.backoff import GiveBack
 from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.ids import IdOf
-from redrive.policy import GiveBack, RetryPolicy
+from redrive.policy import RetryPolicy
 from redrive.record import is_topic_name
 
 Delivery = Literal["at-least-once", "idempotent", "outbox", "idempotent+outbox", "transaction"]

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, Unpack, get_args
-from zlib import crc32
 
 from redrive import signals
+from redrive.backoff import Backoff, GiveBack, InPlace, at_least_one, optional_duration, set_fields
+from redrive.decisions import (
+    Again,
+    Bury,
+    Decision,
+    Discard,
+    Park,
+    Release,
+    Return,
+    Run,
+    ToOrigin,
+    Wait,
+)
 from redrive.durations import Duration, milliseconds
 from redrive.envelope import Envelope
 from redrive.errors import ConfigurationError
@@ -20,140 +32,6 @@ AgeFrom = Literal["receipt", "record"]
 OnExhausted = Literal["bury", "discard"]
 Redeliver = Literal["handler", "origin"]
 ErrorTypes = Sequence[type[BaseException]]
-
-_MAX_FACTOR: Final = 1000
-
-
-# Decisions
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Call the handler again in place, after a wait."""
-
-    wait: int
-
-
-@dataclass(frozen=True, slots=True)
-class Return:
-    """Give the record back to be read again, and do not run it before the wait is over."""
-
-    wait: int
-
-
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Write the record to the delay topic of this delay."""
-
-    delay: int
-    due: int
-    attempt: int
-    not_before: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """Write the record to the dead topic."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Discard:
-    """Drop the record: only where the policy says so."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The record is due: to its handler."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToOrigin:
-    """The record is due: back to its origin topic."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """The record is not due yet."""
-
-    until: int
-
-
-Decision = Again | Return | Park | Bury | Discard
-Release = Run | ToOrigin | Wait | Park | Bury | Discard
-
-
-# What is tried first
-
-
-@dataclass(frozen=True, init=False)
-class Backoff:
-    """How long to wait between tries: `initial`, then `factor` times longer each, up to `cap`.
-
-    `jitter` shortens each wait by up to that share, so that records that failed together do not
-    come back together. It is derived from the record's place: the same record waits the same.
-    """
-
-    initial: int
-    factor: float
-    cap: int
-    jitter: float
-
-    def __init__(
-        self, initial: Duration, *, factor: float = 2, cap: Duration = "1m", jitter: float = 0.1
-    ) -> None:
-        problems: list[str] = []
-        if not 1 <= factor <= _MAX_FACTOR:
-            problems.append(f"factor is {factor}; it can be 1 to {_MAX_FACTOR}")
-        if not 0 <= jitter <= 1:
-            problems.append(f"jitter is {jitter}; it can be 0 to 1")
-        shortest = _optional_duration("initial", initial, problems) or 0
-        longest = _optional_duration("cap", cap, problems) or 0
-        if problems:
-            raise ConfigurationError([f"Backoff: {problem}" for problem in problems])
-        _set(self, initial=shortest, factor=factor, cap=max(longest, shortest), jitter=jitter)
-
-    def wait(self, tries: int, seed: str = "") -> int:
-        """The wait after that many tries, in milliseconds."""
-        # The exponent is bounded because a record may be tried in place for ever.
-        full = min(self.initial * self.factor ** min(tries - 1, 64), self.cap)
-        share = crc32(f"{seed}/{tries}".encode()) / 0xFFFFFFFF
-        return round(full * (1 - self.jitter * share))
-
-
-@dataclass(frozen=True, init=False)
-class InPlace:
-    """Blocking retry: call the handler again, in place. `attempts=None` is for ever."""
-
-    attempts: int | None
-    backoff: Backoff
-
-    def __init__(self, attempts: int | None, backoff: Backoff | None = None) -> None:
-        _set(self, attempts=_at_least_one("InPlace", attempts), backoff=backoff or Backoff("1s"))
-        if self.attempts is None and self.backoff.initial == 0:
-            raise ConfigurationError(
-                "InPlace: for ever without a wait would be hot; give Backoff more than 0"
-            )
-
-
-@dataclass(frozen=True, init=False)
-class GiveBack:
-    """Stateful retry: give the record back and read it again, so that polling never stops.
-
-    Attempts are counted by topic, partition and offset within the process.
-    """
-
-    attempts: int
-    backoff: Backoff
-
-    def __init__(self, attempts: int, backoff: Backoff | None = None) -> None:
-        _set(self, attempts=_at_least_one("GiveBack", attempts), backoff=backoff or Backoff("1s"))
-
-
-# The policy
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -205,7 +83,7 @@ class RetryPolicy:
         redeliver: Redeliver = "handler",
     ) -> None:
         problems: list[str] = []
-        _set(
+        set_fields(
             self,
             delays=_delays("delays", delays, problems),
             repeat=repeat,
@@ -213,7 +91,7 @@ class RetryPolicy:
             extra_delays=_delays("extra_delays", extra_delays, problems),
             retry_on=None if retry_on is None else _error_types("retry_on", retry_on, problems),
             bury_on=_error_types("bury_on", bury_on, problems),
-            max_duration=_optional_duration("max_duration", max_duration, problems),
+            max_duration=optional_duration("max_duration", max_duration, problems),
             age_from=_word("age_from", age_from, AgeFrom, problems),
             on_exhausted=_word("on_exhausted", on_exhausted, OnExhausted, problems),
             redeliver=_word("redeliver", redeliver, Redeliver, problems),
@@ -241,7 +119,7 @@ class RetryPolicy:
         **options: Unpack[PolicyOptions],
     ) -> RetryPolicy:
         """Delays that grow by `factor` up to `cap`; `attempts` calls in all, the first included."""
-        _at_least_one("RetryPolicy.exponential", attempts)
+        at_least_one("RetryPolicy.exponential", attempts)
         backoff = Backoff(initial, factor=factor, cap=cap, jitter=0)
         waits = [backoff.wait(number) / 1000 for number in range(1, attempts)]
         return cls(waits, **options)
@@ -413,19 +291,6 @@ def causes(error: BaseException) -> Iterator[BaseException]:
             waiting.extend(current.exceptions)
 
 
-def _set(instance: object, **values: object) -> None:
-    for name, value in values.items():
-        object.__setattr__(instance, name, value)
-
-
-def _at_least_one(where: str, attempts: int | None) -> int | None:
-    if attempts is not None and attempts < 1:
-        raise ConfigurationError(
-            f"{where}: attempts is {attempts}; it counts all calls, the first included: at least 1"
-        )
-    return attempts
-
-
 def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> tuple[int, ...]:
     if isinstance(given, str):
         given = given.split()
@@ -442,16 +307,6 @@ def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> 
     if any(delay == 0 for delay in delays):
         problems.append(f"{name}: a delay of 0 would be retried hot; use first=InPlace(...)")
     return tuple(delays)
-
-
-def _optional_duration(name: str, given: Duration | None, problems: list[str]) -> int | None:
-    if given is None:
-        return None
-    try:
-        return milliseconds(given)
-    except ConfigurationError as mistake:
-        problems.append(f"{name}: {mistake}")
-        return None
 
 
 def _error_types(

@@ -6,9 +6,10 @@ import pytest
 
 from redrive import Backoff, Bury, ConfigurationError, GiveBack, InPlace, Retry, RetryPolicy
 from redrive import policy as decided
+from redrive.decisions import Again, Discard, Park, Return, Run, ToOrigin, Wait
 from redrive.durations import milliseconds
 from redrive.envelope import Envelope
-from redrive.policy import Again, Discard, Park, Return, Run, ToOrigin, Wait, causes
+from redrive.policy import causes
 
 NOW = 1_700_000_000_000
 EVEN = Backoff("1s", factor=2, cap="4s", jitter=0)

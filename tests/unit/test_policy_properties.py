@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive import Backoff, GiveBack, InPlace, Retry, RetryPolicy
+from redrive.decisions import Again, Bury, Discard, Park, Return, Run, ToOrigin
 from redrive.envelope import Envelope
-from redrive.policy import Again, Bury, Discard, Park, Return, Run, ToOrigin
 
 NOW = 1_700_000_000_000
 MS = st.integers(1, 7_200_000)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from redrive.decisions import Bury, Discard, Park
 from redrive.envelope import Envelope, user_headers
-from redrive.policy import Bury, Discard, Park
 from redrive.record import Record, Write
 
 if TYPE_CHECKING:

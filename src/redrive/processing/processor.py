@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from redrive import decisions
 from redrive import envelope as envelopes
-from redrive import policy
+from redrive.backoff import Backoff
 from redrive.envelope import Envelope
 from redrive.errors import HandlerTimeout, PastError, Undecodable
-from redrive.policy import Backoff
 from redrive.processing import intake, outcomes
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from redrive.processing.scope import Scope
 
 _RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
-_BROKEN: Final = policy.Bury("broken-envelope")
+_BROKEN: Final = decisions.Bury("broken-envelope")
 
 
 class PartitionProcessor:
@@ -148,20 +148,20 @@ class PartitionProcessor:
         envelope = self.scope.envelope(work)
         release = work.handler.retry.release(envelope, now, due)
         match release:
-            case policy.Wait():
+            case decisions.Wait():
                 return True
-            case policy.Run():
+            case decisions.Run():
                 work.due = max(due, envelope.not_before or 0)
                 if envelope.dead_reason is not None:
                     work.ending = Ending(
                         work.handler.retry.ending(envelope.dead_reason), _past_error(envelope)
                     )
                 self._lanes.add(work)
-            case policy.Park():
+            case decisions.Park():
                 report.outcomes.append(outcomes.hop(self.app, self._subject(work), release))
-            case policy.ToOrigin():
+            case decisions.ToOrigin():
                 report.outcomes.append(outcomes.to_origin(self._subject(work)))
-            case policy.Bury() | policy.Discard():
+            case decisions.Bury() | decisions.Discard():
                 if self._ended(work, release, _past_error(envelope), report):
                     self._lanes.add(work)
         return False
@@ -264,7 +264,7 @@ class PartitionProcessor:
         seen = record if known is None else envelopes.at_origin(record, known)
         envelope = (known or self._origin_envelope(record, now)).failed(error)
         subject = Subject(record.offset, seen, envelope)
-        report.outcomes.append(outcomes.end(self.app, subject, policy.Bury(reason), error))
+        report.outcomes.append(outcomes.end(self.app, subject, decisions.Bury(reason), error))
         return report
 
     def cut_lots(self) -> None:
@@ -340,27 +340,27 @@ class PartitionProcessor:
             envelope = self._origin_envelope(work.record, work.received)
         work.envelope = envelope = envelope.failed(error, trace=self.app.error_traces)
         if isinstance(error, Undecodable):
-            undecodable = policy.Bury("undecodable")
+            undecodable = decisions.Bury("undecodable")
             return now if self._ended(work, undecodable, error, report) else None
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
-            case policy.Again(wait):
+            case decisions.Again(wait):
                 work.tries += 1
                 return now + wait
-            case policy.Return(wait):
+            case decisions.Return(wait):
                 self._give_back(work, now + wait)
-            case policy.Park():
+            case decisions.Park():
                 report.outcomes.append(
                     outcomes.park(self.app, self._subject(work), decision, error)
                 )
-            case policy.Bury() | policy.Discard():
+            case decisions.Bury() | decisions.Discard():
                 return now if self._ended(work, decision, error, report) else None
         return None
 
     def _ended(
         self,
         work: Work,
-        decision: policy.Bury | policy.Discard,
+        decision: decisions.Bury | decisions.Discard,
         error: BaseException,
         report: Report,
     ) -> bool:
@@ -395,7 +395,7 @@ class PartitionProcessor:
     def _end(
         self,
         work: Work,
-        decision: policy.Bury | policy.Discard,
+        decision: decisions.Bury | decisions.Discard,
         error: BaseException,
         report: Report,
         sends: Sequence[Write] = (),
@@ -404,10 +404,10 @@ class PartitionProcessor:
 
     def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
         work.envelope = self._origin_envelope(work.record, work.received).failed(mistake)
-        self._end(work, policy.Bury("no-id"), mistake, report)
+        self._end(work, decisions.Bury("no-id"), mistake, report)
 
     def _orphan(self, subject: Subject) -> Outcome:
-        reason = policy.Bury("no-handler")
+        reason = decisions.Bury("no-handler")
         return outcomes.end(self.app, subject, reason, _past_error(subject.envelope))
 
     def _subject(self, work: Work) -> Subject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from redrive.policy import Bury, Discard
+from redrive.decisions import Bury, Discard
 from redrive.record import Record, Write
 
 if TYPE_CHECKING:

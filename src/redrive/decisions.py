@@ -1,0 +1,64 @@
+"""What a policy can decide about a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Call the handler again in place, after a wait."""
+
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Give the record back to be read again, and do not run it before the wait is over."""
+
+    wait: int
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Write the record to the delay topic of this delay."""
+
+    delay: int
+    due: int
+    attempt: int
+    not_before: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Write the record to the dead topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop the record: only where the policy says so."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The record is due: to its handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOrigin:
+    """The record is due: back to its origin topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The record is not due yet."""
+
+    until: int
+
+
+Decision = Again | Return | Park | Bury | Discard
+Release = Run | ToOrigin | Wait | Park | Bury | Discard
