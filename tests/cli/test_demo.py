@@ -1,8 +1,9 @@
-"""`redrive demo`: exits 0, and its output tells the whole story to somebody new to it."""
+"""`redrive demo`: exits 0, and its output tells the whole story; in memory, and for real."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,10 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from redrive.cli import app as cli
-from redrive.cli import demo as verb
+from redrive.cli import demo_simulated as verb
+from redrive.demo import live
 from redrive.demo.simulated import simulate
 from redrive.demo.story import EVENTS
 from redrive.durations import text
+from redrive.record import Write
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,7 @@ def telling():
 
 @pytest.fixture(scope="module")
 def output():
-    result = CliRunner().invoke(cli, ["demo"])
+    result = CliRunner().invoke(cli, ["demo", "--simulated"])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -83,8 +86,8 @@ def test_the_output_tells_all_of_it(output):
         " 2h40m  update ghost        7  no delay is left: buried in items.dead",
         "x -5m-> x -5m-> x -30m-> x -30m-> x -30m-> x -1h-> x  dead, exhausted, at 2h40m",
         "x -5m-> ok  handled at 6m",
-        "item.update   7 --+",
-        "+--> items.retry.30m   3",
+        "item.update     7 --+",
+        "+--> items.retry.30m     3",
         '  value                   {"id": "desk", "stat',
         "   0  lost",
         "2h40m went by in the story",
@@ -95,7 +98,7 @@ def test_the_output_tells_all_of_it(output):
 
 def test_without_a_terminal_the_output_is_plain_text_in_any_encoding():
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "redrive", "demo"]
+    command = [sys.executable, "-m", "redrive", "demo", "--simulated"]
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.isascii()
@@ -104,15 +107,59 @@ def test_without_a_terminal_the_output_is_plain_text_in_any_encoding():
 
 def test_a_story_that_loses_a_record_fails(monkeypatch, telling):
     monkeypatch.setattr(verb, "simulate", lambda: replace(telling, dead=telling.dead[:1]))
-    result = CliRunner().invoke(cli, ["demo"])
+    result = CliRunner().invoke(cli, ["demo", "--simulated"])
     assert result.exit_code == 1
     assert "   1  lost" in result.output
 
 
 def test_a_story_that_changes_a_dead_record_fails(monkeypatch, telling):
     (record, envelope), *others = telling.dead
-    changed = (replace(record, value=b"{}"), envelope)
+    changed = (record._replace(value=b"{}"), envelope)
     monkeypatch.setattr(verb, "simulate", lambda: replace(telling, dead=[changed, *others]))
-    result = CliRunner().invoke(cli, ["demo"])
+    result = CliRunner().invoke(cli, ["demo", "--simulated"])
     assert result.exit_code == 1
     assert "other bytes than were sent" in result.output
+
+
+# For real
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The demo as it is run by `make demo`, in a process of its own."""
+    command = [sys.executable, "-m", "redrive", "demo"]
+    environment = {**os.environ, "REDRIVE_BOOTSTRAP": "127.0.0.1:9"}  # which it must not use
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False, timeout=280
+    )
+
+
+def number(output, pattern):
+    """The number before these words."""
+    found = re.search(rf"^ *([\d,]+) +{pattern}", output, re.MULTILINE)
+    assert found, output
+    return int(found[1].replace(",", ""))
+
+
+def test_the_real_demo_loses_nothing(real):
+    assert real.returncode == 0, real.stdout + real.stderr
+    assert not real.stderr
+    sent = number(real.stdout, "records came in")
+    assert sent > 1800
+    assert number(real.stdout, "handled, ") == sent - 2
+    assert number(real.stdout, "dead: undecodable, exhausted") == 2
+    assert number(real.stdout, "lost") == 0
+
+
+def test_the_real_demo_shows_healthy_records_while_early_ones_wait(real):
+    assert number(real.stdout, "healthy records were handled while the first of the 10") > 100
+    assert re.search(r"handled +\d+ +parked 11 +early updates handled +0", real.stdout)
+    assert re.search(r"\+--> items\.dead +2", real.stdout)
+
+
+def test_a_record_that_is_nowhere_is_lost():
+    sent = [Write("item.create", b"a", b"1"), Write("item.update", b"a", b"2")]
+    dead = Write("item.update", b"b", b"3")
+    assert live.missing([*sent, dead], {b"a"}, {(b"a", b"2")}) == [dead]
+    assert live.missing(sent, {b"a"}, set()) == sent[1:]
+    assert live.missing(sent, set(), {(b"a", b"2")}) == sent[:1]

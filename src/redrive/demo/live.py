@@ -19,6 +19,8 @@ from redrive.record import Record, TopicPartition, Write
 from redrive.topics import OUTAGE, apply, plan_topics, topic_names
 
 OUTBOUND = "item.updated"
+Pair = tuple[bytes | None, bytes | None]
+"""Key and value."""
 TOPICS = (*app.handlers, *app.delay_topics, app.dead_topic, OUTBOUND)
 
 
@@ -136,17 +138,12 @@ class Watcher:
         outbound = [(record.key, record.value) for record in self._read(OUTBOUND)]
         updated, letters = set(outbound), list(self._read(app.dead_topic))
         dead = {(record.key, record.value) for record in letters}
-        missing = [
-            write
-            for write in sent
-            if write.key not in created
-            or (write.topic == "item.update" and _pair(write) not in updated)
-        ]
+        unseen = missing(sent, created, updated)
         return Result(
             sent=len(sent),
-            handled=len(sent) - len(missing),
+            handled=len(sent) - len(unseen),
             dead=[(record, parse(record.headers)) for record in letters],
-            lost=[write for write in missing if _pair(write) not in dead],
+            lost=[write for write in unseen if _pair(write) not in dead],
             twice=len(outbound) - len(updated),
         )
 
@@ -156,5 +153,20 @@ class Watcher:
                 yield from self._log.read(place, *self._log.bounds(place))
 
 
-def _pair(write: Write) -> tuple[bytes | None, bytes | None]:
+def missing(
+    sent: Collection[Write], created: Collection[bytes], updated: Collection[Pair]
+) -> list[Write]:
+    """Records without effect: creates without an item, updates without what is sent on for them."""
+    return [
+        write
+        for write in sent
+        if (
+            write.key not in created
+            if write.topic == "item.create"
+            else _pair(write) not in updated
+        )
+    ]
+
+
+def _pair(write: Write) -> Pair:
     return write.key, write.value

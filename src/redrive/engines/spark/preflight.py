@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from redrive.app import App
 from redrive.config import Settings
-from redrive.errors import RedriveError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
 
 _PATIENCE = 15.0
 """Seconds: an address at which nobody listens is a mistake more often than an outage."""
+_DELIVERIES = ("at-least-once", "transaction")
 
 
 class NotReadyError(RedriveError):
@@ -18,6 +19,11 @@ class NotReadyError(RedriveError):
 
 def check(app: App, settings: Settings, target: str) -> None:
     """Raise the sentence that says what is missing, or do nothing."""
+    if app.delivery not in _DELIVERIES:
+        raise ConfigurationError(
+            f'App("{app.name}", delivery="{app.delivery}"): not built yet; Spark has'
+            f" {' and '.join(_DELIVERIES)}"
+        )
     admin = Admin(settings, patience=_PATIENCE)
     names = [*app.handlers, *app.delay_topics, app.dead_topic]
     try:

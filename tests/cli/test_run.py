@@ -1,0 +1,208 @@
+"""`redrive run` as its users have it: a process of its own, with Spark, against a real Kafka."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive.config import Settings, load_settings
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.publisher import KafkaPublisher
+from redrive.kafka.topics import KafkaTopics
+from redrive.ports import Position
+from redrive.record import TopicPartition, Write
+
+SHOP = """
+import time
+
+from redrive import App, Retry, RetryPolicy
+
+app = App("{name}", retry=RetryPolicy("1h"))
+
+@app.handler("{name}.in")
+def handle(record, ctx):
+    time.sleep({seconds})
+    if record.value.startswith(b"early"):
+        raise Retry("not yet")
+    ctx.send("{name}.out", record.value, key=record.key)
+"""
+PARTITIONS = 3
+
+
+class Process:
+    """A run in a process of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str, *arguments: str) -> None:
+        self._errors = folder / "stderr"
+        self.said = ""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
+        }
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "redrive", "run", *arguments],
+                cwd=folder,
+                env={**environment, "REDRIVE_BOOTSTRAP": bootstrap},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def read_until(self, pattern: str) -> None:
+        for line in self._process.stdout or ():
+            self.said += line
+            if re.search(pattern, line):
+                return
+        pytest.fail(f"it never said {pattern}: {self.said}\n{self.errors}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        rest, _ = self._process.communicate()
+        self.said += rest
+        return self._process.returncode
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+class Shop:
+    """An app, its topics, and what goes in and out."""
+
+    target = "shop:app"
+
+    def __init__(self, folder: Path, settings: Settings, name: str) -> None:
+        self.name = name
+        self.settings = settings
+        self._folder = folder
+        self.write()
+
+    def write(self, seconds: float = 0) -> None:
+        text = SHOP.format(name=self.name, seconds=seconds)
+        (self._folder / "shop.py").write_text(text)
+
+    def make_topics(self) -> None:
+        port = KafkaTopics(self.settings)
+        for topic in ("in", "out", "dead"):
+            port.create(f"{self.name}.{topic}", PARTITIONS, {})
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        port.create(f"{self.name}.retry.1h", PARTITIONS, stamped)
+
+    def send(self, *values: bytes) -> None:
+        publisher = KafkaPublisher(self.settings)
+        publisher.publish([Write(f"{self.name}.in", value, value) for value in values])
+        publisher.close()
+
+    def outbound(self) -> list[bytes]:
+        """What the handler has sent, sorted."""
+        log = KafkaLog(self.settings, self.name)
+        places = [TopicPartition(f"{self.name}.out", number) for number in range(PARTITIONS)]
+        found = [record.value for p in places for record in log.read(p, *log.bounds(p))]
+        log.close()
+        return sorted(value for value in found if value is not None)
+
+
+@pytest.fixture
+def own_shop(tmp_path, redrive_stack, redrive_prefix) -> Shop:
+    settings = load_settings({"bootstrap": redrive_stack.bootstrap}, environ={})
+    return Shop(tmp_path, settings, redrive_prefix)
+
+
+@pytest.fixture
+def run(tmp_path, redrive_stack) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def start(*arguments: str) -> Process:
+        started.append(Process(tmp_path, redrive_stack.bootstrap, *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def test_once_ends_with_what_is_there_and_says_what_stays_parked(run, own_shop):
+    missing = run(own_shop.target, "--once")
+    assert missing.end() == 1
+    assert missing.errors.startswith(f'redrive: topics "{own_shop.name}.in", ')
+    assert f"run `redrive topics {own_shop.target} --apply --create-sources`" in missing.errors
+    assert missing.errors.count("\n") == 1
+
+    own_shop.make_topics()
+    healthy = [b"healthy %d" % number for number in range(20)]
+    own_shop.send(*healthy, b"early 1", b"early 2", b"early 3")
+    once = run(own_shop.target, "--once")
+    assert once.end() == 0, once.errors
+    assert own_shop.outbound() == sorted(healthy)
+    assert "main  lane: 20 done, 3 parked\n" in once.said
+    parked = rf"^3 parked in {own_shop.name}\.retry\.1h, next due in 59m\d+s$"
+    assert re.search(parked, once.said, re.MULTILINE), once.said
+    assert not once.errors, "Spark's noise"
+
+
+def test_a_signal_ends_it_at_the_next_commit_and_the_next_run_finishes(run, own_shop):
+    own_shop.make_topics()
+    own_shop.write(seconds=0.01)
+    values = [b"%d" % number for number in range(1500)]
+    own_shop.send(*values)
+    first = run(own_shop.target, "--batch-deadline", "1s")
+    first.read_until(r"^main  batch \d+: .* done")
+    first.signal(signal.SIGTERM)
+    assert first.end() == 0, first.errors
+    assert not first.errors
+    done = own_shop.outbound()
+    assert 0 < len(done) < len(values)
+    assert f"main  lane: {len(done):,} done\n" in first.said
+
+    second = run(own_shop.target, "--until-empty", "--batch-deadline", "20s")
+    assert second.end() == 0, second.errors
+    assert own_shop.outbound() == sorted(values), "all of them, each once"
+
+
+def test_a_lane_that_must_not_go_on_ends_the_run_with_its_sentence(run, own_shop):
+    own_shop.make_topics()
+    own_shop.send(b"one")
+    taken_over = run(own_shop.target, "--trigger", "200ms")
+    taken_over.read_until(r"^main  batch \d+: 1 done")
+    mark = TopicPartition(f"{own_shop.name}.dead", 0)
+    rival = Position(0, "redrive-run:another")
+    KafkaProgress(own_shop.settings, own_shop.name).commit({mark: rival})
+    assert taken_over.end() == 1
+    assert taken_over.errors.startswith(f"redrive: another run of the app {own_shop.name}")
+    assert "Traceback" not in taken_over.errors
+    assert taken_over.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--engine", "worker"], "the worker engine is not built yet"),
+        (["--once", "--until-empty"], "exclude each other"),
+        (["--spark-conf", "spark.ui.port"], "write name=value"),
+        (["--batch-deadline", "soon"], "'soon' is not a duration"),
+        ([], "no Kafka address"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(redrive, shop, arguments, sentence):
+    result = redrive("run", shop(), *arguments)
+    assert sentence in str(result.exception)
+
+
+def test_a_delivery_that_is_not_built_is_never_replaced_by_a_weaker_one(redrive, shop):
+    result = redrive("run", shop(delivery="idempotent"), "--bootstrap", "127.0.0.1:9")
+    assert 'delivery="idempotent"): not built yet' in str(result.exception)
