@@ -35,6 +35,7 @@ def handle(record, ctx):
     ctx.send("{name}.out", record.value, key=record.key)
 """
 PARTITIONS = 3
+FEW_WORKERS = ("--master", "local[3, 4]", "--spark-conf", "spark.ui.enabled=false")
 
 
 class Process:
@@ -48,7 +49,7 @@ class Process:
         }
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "redrive", "run", *arguments],
+                [sys.executable, "-m", "redrive", "run", *FEW_WORKERS, *arguments],
                 cwd=folder,
                 env={**environment, "REDRIVE_BOOTSTRAP": bootstrap},
                 stdout=subprocess.PIPE,

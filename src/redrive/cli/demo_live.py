@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -75,16 +75,16 @@ def tell(console: Console) -> bool:
 def _stack(console: Console) -> Iterator[Stack]:
     from redrive.local import stack
 
+    ends = ExitStack()
     with steps(console) as say:
         say("starting Kafka and PostgreSQL")
-        context = stack(ephemeral=True)
-        running = context.__enter__()
+        running = ends.enter_context(stack(ephemeral=True))
     try:
         yield running
     finally:
         with steps(console) as say:
             say("ending Kafka and PostgreSQL")
-            context.__exit__(None, None, None)
+            ends.close()
 
 
 @contextmanager

@@ -135,7 +135,8 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
             spark = start_spark(app.name, settings, around.master, around.log_level)
         with ended(spark):
             with steps(console) as say:
-                say(f"starting {app.name} on Spark, whose page is {spark.sparkContext.uiWebUrl}")
+                page = spark.sparkContext.uiWebUrl
+                say(f"starting {app.name} on Spark" + (f", whose page is {page}" if page else ""))
                 handle = beside(lambda: queries.start(spark, target, **options, **arguments))
             stopping.be_orderly()
             follow(handle, console, stopping, around.metrics_port)

@@ -1,0 +1,199 @@
+"""The handle to a run, with queries that are none: stopping, ending, errors, what is logged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from redrive import App, RetryPolicy
+from redrive.config import load_settings
+from redrive.engines.spark.handle import Handle, RunError
+from redrive.engines.spark.planner import Status
+from redrive.engines.spark.spec import Spec
+
+
+class Query:
+    """A streaming query between two batches."""
+
+    def __init__(self):
+        self.isActive = True
+        self.status = {"isTriggerActive": False}
+        self.error = None
+        self.stops = 0
+
+    def stop(self):
+        self.isActive = False
+        self.stops += 1
+
+    def exception(self):
+        return self.error
+
+
+class WithoutSpark(Handle):
+    def _query(self, lane):
+        return Query()
+
+
+@pytest.fixture
+def handle(tmp_path):
+    app = App("shop", retry=RetryPolicy("5s"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    spec = Spec(
+        target="shop:app",
+        folder="",
+        settings=load_settings(environ={}),
+        run="r",
+        scratch=str(scratch),
+        slots=4,
+    )
+    # With a trigger, nobody waits for one more look of the planners that do not exist here.
+    handle = WithoutSpark(app, spec, None, lanes=("main", "retry"), until="empty", trigger=1000)
+    handle.start_lane("main")
+    handle.start_lane("retry")
+    yield handle
+    handle.stop(0)
+
+
+def sees(handle, lane, **status):
+    """Let a planner say what it saw."""
+    Status(lane, **status).write(handle._spec.status_file(lane))
+
+
+def test_stopping_stops_both_queries_and_removes_the_scratch_folder(handle):
+    handle.stop()
+    assert not any(query.isActive for query in handle.queries.values())
+    assert not Path(handle._spec.scratch).exists()
+    assert handle.await_termination(0)
+
+
+def test_stopping_twice_is_stopping_once(handle):
+    handle.stop()
+    handle.stop()
+    assert not Path(handle._spec.scratch).exists()
+
+
+def test_a_lane_is_not_started_once_the_run_is_being_stopped(handle):
+    handle.stop()
+    del handle.queries["retry"]
+    handle.start_lane("retry")
+    assert "retry" not in handle.queries
+
+
+def test_a_busy_lane_is_waited_for_as_long_as_was_said(handle):
+    handle.queries["main"].status = {"isTriggerActive": True}
+    handle.stop(0.3)
+    assert handle.queries["main"].stops == 1
+
+
+def test_a_lane_whose_planner_has_stopped_is_not_waited_for(handle):
+    handle.queries["main"].status = {"isTriggerActive": True}
+    sees(handle, "main", stopped=True)
+    handle.stop(1000)
+
+
+def test_what_the_planners_saw_last_is_known_after_the_end(handle):
+    sees(handle, "retry", parked={"shop.retry.5s": 3})
+    handle.check()
+    handle.stop()
+    assert handle.status("retry")["parked"] == {"shop.retry.5s": 3}
+
+
+def test_a_planner_that_cannot_go_on_ends_the_run_with_its_sentence(handle):
+    sees(handle, "retry", fatal="another run has begun")
+    with pytest.raises(RunError, match=r"^another run has begun$"):
+        handle.await_termination()
+    assert not any(query.isActive for query in handle.queries.values())
+    with pytest.raises(RunError, match="another run"):
+        handle.await_termination()
+
+
+def test_a_query_that_died_ends_the_run_with_the_last_line_of_its_error(handle):
+    handle.queries["main"].error = Exception("Traceback:\n  somewhere\nValueError: no\n")
+    with pytest.raises(RunError, match=r"^the main lane ended: ValueError: no$"):
+        handle.check()
+
+
+def test_a_task_that_was_fenced_ends_the_run(handle):
+    handle._note_errors("main", [{"fatal": "fenced off by another run", "trouble": ""}])
+    assert handle._spec.stop_file.exists()
+    with pytest.raises(RunError, match="fenced off"):
+        handle.check()
+
+
+def test_the_run_ends_when_its_ending_is_reached(handle, monkeypatch):
+    monkeypatch.setattr(handle, "_is_over", lambda: True)
+    assert handle.await_termination()
+    assert not any(query.isActive for query in handle.queries.values())
+
+
+def test_waiting_has_an_end(handle):
+    assert not handle.await_termination(0)
+    with pytest.raises(RunError, match="did not come that far"):
+        handle.wait_until(lambda: False, 0)
+
+
+def test_troubles_and_losses_are_logged_when_they_are_news(handle, caplog):
+    for trouble in ("", "no broker", "no broker", ""):
+        sees(handle, "main", trouble=trouble, lost=["in[0]: gone"])
+        handle.check()
+    assert caplog.messages == [
+        'main lane: DATA LOSS: in[0]: gone; goes on as on_data_loss="continue" says',
+        "main lane waits: no broker",
+        "main lane goes on",
+    ]
+
+
+class Frame:
+    """A batch whose tasks report this, or die."""
+
+    def __init__(self, *reports, error=None):
+        self._reports = reports
+        self._error = error
+
+    def collect(self):
+        if self._error:
+            raise self._error
+        return [[json.dumps(report)] for report in self._reports]
+
+
+@pytest.fixture
+def run_batch(handle, monkeypatch):
+    class Context:
+        def setJobDescription(self, text):  # noqa: N802 -- Spark's name
+            self.text = text
+
+    class Session:
+        sparkContext = Context()  # noqa: N815 -- likewise
+
+    monkeypatch.setattr(handle, "_spark", Session())
+
+    def run(frame):
+        handle._run_batch("main", frame, 3)
+        return Session.sparkContext.text
+
+    return run
+
+
+def test_a_batch_is_counted_and_its_job_says_whose_it_is(handle, run_batch):
+    report = {"counts": {"done": 2}, "lateness": [], "trouble": "", "fatal": ""}
+    assert run_batch(Frame(report, report)) == "redrive shop: main lane, 3"
+    assert handle.figures.counts("main") == {"done": 4}
+
+
+def test_a_batch_in_which_workers_died_does_not_end_the_run(handle, run_batch):
+    run_batch(Frame(error=Exception("... Python worker exited unexpectedly (crashed)")))
+    assert handle.figures.lanes["main"].failed_batches == 1
+    handle.check()
+
+
+def test_a_batch_that_failed_in_any_other_way_ends_it(run_batch):
+    with pytest.raises(RuntimeError, match="disk full"):
+        run_batch(Frame(error=RuntimeError("disk full")))
+
+
+def test_a_batch_that_was_cancelled_by_the_stop_is_no_error(handle, run_batch):
+    handle.stop()
+    run_batch(Frame(error=RuntimeError("cancelled")))
