@@ -1,0 +1,81 @@
+"""On a standalone cluster, with redrive shipped by --py-files, and an executor killed."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+from cluster import cluster_in, packed, submitted
+from running import World
+
+from redrive.record import Write
+
+RECORDS = 8000
+APP = """
+    import redrive
+
+    app = App(NAME, delivery="transaction", ordering="partition")
+
+    @app.handler(topic("in"))
+    def copy(record, ctx):
+        if record.offset % 20 == 0:
+            time.sleep(0.02)
+        where = redrive.__file__.encode()
+        ctx.send(topic("out"), record.value, partition=record.partition, headers={"from": where})
+"""
+PROGRAM = """
+    import sys
+
+    from pyspark.sql import SparkSession
+
+    import redrive.spark
+
+    target, bootstrap = sys.argv[1:]
+    spark = SparkSession.builder.appName("a user's own program").getOrCreate()
+    handle = redrive.spark.start(
+        spark, target, bootstrap=bootstrap, until="empty", max_records_per_batch=2000
+    )
+    handle.await_termination()
+    print("done:", handle.figures.total("done"))
+    spark.stop()
+"""
+
+
+def test_an_executor_killed_on_a_cluster_loses_nothing_and_doubles_nothing(
+    world: World, tmp_path: Path
+) -> None:
+    target = world.app(APP, 4)
+    world.create(world.topic("out"), 4)
+    values = [b"%d" % number for number in range(RECORDS)]
+    world.publisher.publish(
+        [Write(world.topic("in"), None, value, (), n % 4) for n, value in enumerate(values)]
+    )
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    module = tmp_path / f"{target.partition(':')[0]}.py"
+    shipped = [packed(tmp_path), module]
+    with (
+        cluster_in(tmp_path) as cluster,
+        submitted(cluster, tmp_path, program, shipped, target, world.bootstrap) as run,
+    ):
+        run.check = lambda: _check(run, tmp_path)  # as the suites' runs have it
+        world.wait(run, "a quarter", lambda: world.lag("in") <= RECORDS * 3 // 4, timeout=180)
+        cluster.executors()[0].kill()
+        assert run.wait(240) == 0, _told(tmp_path)
+    found = Counter(world.values("out"))
+    assert (len(found), max(found.values())) == (RECORDS, 1)
+    assert world.values("dead") == []
+    origins = {record.header("from") for record in world.records("out")}
+    assert all(b"redrive.zip" in (origin or b"") for origin in origins), origins
+
+
+def _check(run: object, folder: Path) -> None:
+    if run.poll() is not None:  # type: ignore[attr-defined]  # -- a psutil.Popen
+        raise AssertionError(f"the program ended:\n{_told(folder)}")
+
+
+def _told(folder: Path) -> str:
+    logs = {log.name: log.read_text(errors="replace")[-2500:] for log in folder.glob("*.log")}
+    return json.dumps(logs, indent=1).replace("\\n", "\n")
