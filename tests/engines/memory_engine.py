@@ -132,7 +132,7 @@ class MiniSpark:
         options: dict[str, Any] = {
             "log": self.log,
             "progress": self.progress,
-            "members": lambda: 0,
+            "has_members": lambda: False,
             "clock": self.clock,
         }
         return Planner(self.app, self.spec, lane, **{**options, **changes})

@@ -60,8 +60,8 @@ class World(Protocol):
 
 
 def planner(world: World, app: App, lane: Lane = "main", **options: Any) -> Planner:
-    ports = {name: options.pop(name) for name in ("log", "members") if name in options}
-    given: dict[str, Any] = {"log": world.log, "members": lambda: 0, **ports}
+    ports = {name: options.pop(name) for name in ("log", "has_members") if name in options}
+    given: dict[str, Any] = {"log": world.log, "has_members": lambda: False, **ports}
     return Planner(
         app,
         make_spec(**options),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
@@ -20,6 +20,7 @@ _Answer = TypeVar("_Answer")
 PATIENCE: Final = 30.0
 """Seconds that a trouble may last before it is an error."""
 
+_EMPTY: Final = ConsumerGroupState.EMPTY
 _PAUSE: Final = 0.05
 _PASSING: Final = frozenset(
     {
@@ -130,13 +131,20 @@ class Admin:
         """The names of all topics."""
         return self.ask("list topics", lambda client: sorted(client.list_topics(timeout=10).topics))
 
-    def members(self, group: str) -> int:
-        """How many active members a group has; a group that does not exist has none."""
+    def has_members(self, group: str) -> bool:
+        """Whether a group has active members; a group that does not exist has none.
 
-        def describe(client: AdminClient) -> int:
-            return len(client.describe_consumer_groups([group])[group].result().members)
+        All groups are listed for it: asked to describe one whose coordinator goes away, librdkafka
+        ends the whole process.
+        """
 
-        return self.ask(f"describe group {group}", describe)
+        def look(client: AdminClient) -> bool:
+            listed = client.list_consumer_groups().result()
+            for error in listed.errors:
+                raise error
+            return any(one.group_id == group and one.state != _EMPTY for one in listed.valid)
+
+        return self.ask(f"look for members of group {group}", look)
 
 
 def pause(seconds: float) -> None:

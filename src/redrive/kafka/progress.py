@@ -1,9 +1,8 @@
 """KafkaProgress: a group's committed offsets, read and written without joining the group.
 
-Written by the admin client: it keeps no member alive, and brokers refuse these commits while the
-group has members. Read by a consumer that never subscribes: asked for a group's offsets, the admin
-client ends the whole process with a segmentation fault when the group has just moved to another
-broker (librdkafka's issue 5040), as it does whenever a broker restarts.
+By a consumer that never subscribes: brokers refuse its commits while the group has members. Not by
+the admin client: asked for anything that a group's coordinator knows, it ends the whole process
+when the coordinator goes away (an assertion) or has just changed (librdkafka's issue 5040).
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.config import Settings
 from redrive.kafka.admin import Admin
@@ -32,8 +30,9 @@ class KafkaProgress:
     def __init__(self, settings: Settings, group: str, *, admin: Admin | None = None) -> None:
         self._group = group
         self._admin = admin or Admin(settings)
-        # Stable offsets only: one that a transaction may still take back is no progress.
-        self._config = consumer_config(settings, group)
+        # It reads stable offsets only: one that a transaction may still take back is no progress.
+        # A commit that finds no coordinator is given up after the session's time-out.
+        self._config = {**consumer_config(settings, group), "session.timeout.ms": 6000}
         self._consumer: Consumer | None = None
         self._lock = threading.Lock()
 
@@ -59,7 +58,7 @@ class KafkaProgress:
         try:
             self._admin.ask(
                 f"commit the progress of group {self._group}",
-                lambda client: self._store(client, wanted),
+                lambda _: self._store(wanted),
             )
         except _MembersError:
             raise BrokerError(
@@ -71,21 +70,22 @@ class KafkaProgress:
         self, asked: list[confluent_kafka.TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
         with self._lock:
-            if self._consumer is None:
-                self._consumer = make_handle(Consumer, self._config)
-            self._consumer.poll(0)  # what it has to say goes to the log
-            return _checked(self._consumer.committed(asked, _FETCH_SECONDS))
+            return _checked(self._ready().committed(asked, _FETCH_SECONDS))
 
-    def _store(self, client: AdminClient, wanted: list[confluent_kafka.TopicPartition]) -> None:
-        answer = client.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._group, wanted)]
-        )
+    def _store(self, wanted: list[confluent_kafka.TopicPartition]) -> None:
         try:
-            _checked(answer[self._group].result().topic_partitions or [])
+            with self._lock:
+                _checked(self._ready().commit(offsets=wanted, asynchronous=False) or [])
         except KafkaException as raised:
             if raised.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
                 raise _MembersError from None
             raise
+
+    def _ready(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = make_handle(Consumer, self._config)
+        self._consumer.poll(0)  # what it has to say goes to the log
+        return self._consumer
 
     def _wanted(
         self, partition: TopicPartition, position: Position

@@ -319,5 +319,5 @@ def test_another_run_that_began_later_ends_this_one(world, make_app, place):
 
 
 def test_a_worker_beside_it_is_refused(world, make_app, place):
-    with pytest.raises(RivalError, match="2 active member"):
-        planner(world, make_app("in"), members=lambda: 2).plan()
+    with pytest.raises(RivalError, match="running as a worker: its group has active members"):
+        planner(world, make_app("in"), has_members=lambda: True).plan()

@@ -94,7 +94,7 @@ class Planner:
         *,
         log: PlannersLog,
         progress: Progress,
-        members: Callable[[], int],
+        has_members: Callable[[], bool],
         clock: Clock,
     ) -> None:
         self._app = app
@@ -102,7 +102,7 @@ class Planner:
         self._lane = lane
         self._log = log
         self._progress = progress
-        self._members = members
+        self._has_members = has_members
         self._clock = clock
         self._mark = TopicPartition(app.dead_topic, 0)
         self._topics: dict[str, tuple[str, int]] = {}
@@ -175,11 +175,10 @@ class Planner:
         return self._delays
 
     def _check_members(self) -> None:
-        members = self._members()
-        if members:
+        if self._has_members():
             raise RivalError(
-                f"the app {self._app.name} is running as a worker: its group has {members} active"
-                " member(s), so Spark must not commit for it; stop the worker first"
+                f"the app {self._app.name} is running as a worker: its group has active"
+                " members, so Spark must not commit for it; stop the worker first"
             )
 
     def _check_mark(self, found: Position | None) -> None:

@@ -28,15 +28,15 @@ def check(app: App, settings: Settings, target: str) -> None:
     names = [*app.handlers, *app.delay_topics, app.dead_topic]
     try:
         found = admin.topics(names)
-        members = admin.members(app.name)
+        has_members = admin.has_members(app.name)
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
     missing = [name for name in names if name not in found]
     if missing:
         raise NotReadyError(_missing(app, missing, target))
-    if members:
+    if has_members:
         raise NotReadyError(
-            f"the app {app.name} is running as a worker: its group has {members} active member(s),"
+            f"the app {app.name} is running as a worker: its group has active members,"
             " so Spark must not commit for it; stop the worker first"
         )
 

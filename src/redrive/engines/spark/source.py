@@ -154,6 +154,6 @@ class Reader(DataSourceStreamReader):
             self._lane,
             log=KafkaLog(self._spec.settings, app.name, admin=admin),
             progress=KafkaProgress(self._spec.settings, app.name, admin=admin),
-            members=lambda: admin.members(app.name),
+            has_members=lambda: admin.has_members(app.name),
             clock=WallClock(),
         )
