@@ -47,6 +47,9 @@ class MemoryLog:
             name: (self._broker.topic_id(name), self._broker.partitions(name)) for name in there
         }
 
+    def names(self, prefix: str) -> list[str]:
+        return [name for name in self._broker._topics if name.startswith(prefix)]
+
     def topic_id(self, topic: str) -> str:
         return self._broker.topic_id(topic)
 

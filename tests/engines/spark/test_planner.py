@@ -303,6 +303,17 @@ def test_only_what_is_due_soon_is_planned_ahead(world, make_app, place):
     assert one.plan() == [[Range(*delayed, 0, 5, 3_600_000)]]
 
 
+def test_records_wait_in_topics_that_no_policy_uses_any_more(world, make_app, place):
+    before = make_app("in", delays="1h")
+    delayed = TopicPartition(before.delay_topic(3_600_000), 0)
+    world.send(delayed, 2)
+    after = make_app("in", delays="5m")
+    one = planner(world, after, "retry")
+    assert one.plan() == []
+    world.clock.advance(3_600_000)
+    assert one.plan() == [[Range(*delayed, 0, 2, 3_600_000)]]
+
+
 # Rivals
 
 
