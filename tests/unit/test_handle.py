@@ -116,6 +116,40 @@ def test_a_query_that_died_ends_the_run_with_the_last_line_of_its_error(handle):
         handle.check()
 
 
+DIED = """\
+[STREAM_FAILED] Query [id = a, runId = b] terminated with exception:  SQLSTATE: XXKST \
+(no cause message)
+=== Streaming Query ===
+Identifier: ...
+"""
+RAISED = """\
+[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: [PYTHON_ERROR] Failed when it
+planned: Traceback (most recent call last):
+  File "planner.py", line 1
+KeyError: 'x' SQLSTATE: XXKST
+=== Streaming Query ===
+Logical Plan: ...
+"""
+
+
+def test_a_planner_that_died_is_started_again_but_not_for_ever(handle, caplog):
+    for _ in range(5):
+        died = handle.queries["main"]
+        died.isActive, died.error = False, Exception(DIED)
+        handle.check()
+        assert handle.queries["main"] is not died
+    assert caplog.messages == ["main lane: its planner died; started again"] * 5
+    handle.queries["main"].error = Exception(DIED)
+    with pytest.raises(RunError, match="its planner dies again and again"):
+        handle.check()
+
+
+def test_a_planner_that_raised_ends_the_run(handle):
+    handle.queries["main"].error = Exception(RAISED)
+    with pytest.raises(RunError, match=r"^the main lane ended: KeyError: 'x'$"):
+        handle.check()
+
+
 def test_a_task_that_was_fenced_ends_the_run(handle):
     handle._note_errors("main", [{"fatal": "fenced off by another run", "trouble": ""}])
     assert handle._spec.stop_file.exists()

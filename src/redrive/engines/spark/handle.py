@@ -38,6 +38,9 @@ _FAILED_WAIT: Final = 1.0
 _END_WAIT: Final = 10.0
 """Seconds for the tasks of one lane to end, when the other has failed."""
 _LOOK_WAIT: Final = 2.0
+_MOST_DEATHS: Final = 5
+"""Of planners; one more within that many seconds, and there is something wrong."""
+_DEATHS_WITHIN: Final = 300.0
 
 
 class RunError(RedriveError):
@@ -66,6 +69,7 @@ class Handle:
         self._trigger = trigger
         self._statuses = Statuses(spec)
         self._fatal = ""
+        self._deaths: list[float] = []
         self._stopping = False
         self._lock = threading.RLock()
         self._pause = threading.Event()
@@ -117,8 +121,7 @@ class Handle:
             self._statuses.tell_news(lane)
             self._fatal = self._fatal or self.status(lane).get("fatal", "")
             if not self._fatal and (error := query.exception()) is not None:
-                log.debug("the %s lane ended", lane, exc_info=error)
-                self._fatal = f"the {lane} lane ended: {session.last_line(error)}"
+                self._note_end(lane, error)
         if self._fatal:
             self.stop(_END_WAIT)
             raise RunError(self._fatal)
@@ -178,6 +181,19 @@ class Handle:
             log.warning("%s lane: %s; tried again", lane, trouble)
         if troubles:
             self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
+
+    def _note_end(self, lane: Lane, error: Exception) -> None:
+        """A planner whose process died is replaced: it knows nothing that Kafka does not know."""
+        log.debug("the %s lane ended", lane, exc_info=error)
+        cause = session.cause(error)
+        now = monotonic()
+        self._deaths = [each for each in self._deaths if each > now - _DEATHS_WITHIN]
+        if cause or len(self._deaths) >= _MOST_DEATHS:
+            self._fatal = f"the {lane} lane ended: {cause or 'its planner dies again and again'}"
+            return
+        self._deaths.append(now)
+        log.warning("%s lane: its planner died; started again", lane)
+        self.start_lane(lane)
 
     def _has_ended(self) -> bool:
         ended = not any(query.isActive for query in list(self.queries.values()))

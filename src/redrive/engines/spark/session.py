@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LEAST_SLOTS: Final = 2
+_STATE: Final = re.compile(r"SQLSTATE: \w{5}")
 
 
 def default_master() -> str:
@@ -186,3 +188,13 @@ def last_line(error: BaseException) -> str:
     """The last line of an error's text: of a stack trace, the error itself."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
+
+
+def cause(error: BaseException) -> str:
+    """Why a streaming query ended, in one line; nothing, if its Python process just died."""
+    text = str(error).partition("=== Streaming Query ===")[0]
+    _, found, text = text.partition("terminated with exception:")
+    if not found:
+        return last_line(error)
+    text = _STATE.sub("", text).replace("(no cause message)", "")
+    return last_line(Exception(text)) if text.strip() else ""
