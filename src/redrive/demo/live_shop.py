@@ -29,7 +29,7 @@ def create(record: Record, ctx: Context) -> None:
     )
 
 
-@app.handler("item.update", decode=json.loads, retry=RetryPolicy("2s 2s 4s 4s 4s 8s"))
+@app.handler("item.update", decode=json.loads, retry=RetryPolicy("1s 1s 3s 3s 3s 6s"))
 def update(record: Record, ctx: Context) -> None:
     changed = ctx.resources.db.execute(
         "update item set status = %s where id = %s", [record.data["status"], record.data["id"]]

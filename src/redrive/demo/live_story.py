@@ -10,7 +10,7 @@ from redrive.record import Write
 
 EARLY: Final = 10
 """Updates that come before their creates."""
-SECONDS: Final = 18
+SECONDS: Final = 14
 """How long healthy records are sent."""
 PER_SECOND: Final = 60
 _CREATED_AT: Final = 5
