@@ -141,7 +141,7 @@ class Admin:
         def look(client: AdminClient) -> bool:
             listed = client.list_consumer_groups().result()
             for error in listed.errors:
-                raise error
+                raise KafkaException(error)
             return any(one.group_id == group and one.state != _EMPTY for one in listed.valid)
 
         return self.ask(f"look for members of group {group}", look)
