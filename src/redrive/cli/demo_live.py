@@ -118,10 +118,12 @@ def _run(console: Console, stack: Stack) -> tuple[Handle, Result, int, Mapping[s
         ended(spark),
         closing(live.Watcher(settings, stack.database)) as watcher,
         closing(live.Sender(settings)) as sender,
+        ExitStack() as lanes,
     ):
         with steps(console) as say:
             say("starting the shop on Spark")
             handle = beside(partial(start, spark, _TARGET))
+            lanes.callback(handle.stop, 10)
             say("waiting for the first records to be handled")
             sender.open_shop()
             handle.wait_until(lambda: _is_open(handle, sender, watcher), 90)
