@@ -203,8 +203,8 @@ def memory_runtime(
             app=app,
             clock=clock,  # type: ignore[arg-type]  # -- whatever tells the time
             log=log,  # type: ignore[arg-type]  # -- whatever can be read
-            progress=broker.progress(app.name),  # type: ignore[arg-type]
-            publisher=broker,  # type: ignore[arg-type]
+            progress=broker.progress(app.name),  # type: ignore[arg-type]  # -- stands for the real one
+            publisher=broker,  # type: ignore[arg-type]  # -- stands for the real one
             scope=scope,
             topic_ids=topic_ids,
             dispatcher=dispatcher,

@@ -51,7 +51,7 @@ class Setup:
         """In memory nothing is ever on its way."""
 
     def take(self, report: Report, partition: Partition | None = None) -> None:
-        self.delivery.take(partition or self.partition, report)  # type: ignore[arg-type]
+        self.delivery.take(partition or self.partition, report)  # type: ignore[arg-type]  # -- stands for a processor
 
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for record in self.broker.records(topic)]

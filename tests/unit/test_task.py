@@ -24,7 +24,7 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 
 def copying(**options: object) -> App:
-    app = App("app", **{"ordering": "partition", **options})  # type: ignore[arg-type]
+    app = App("app", **{"ordering": "partition", **options})  # type: ignore[arg-type]  # -- stands for the real one
 
     @app.handler("in")
     def copy(record, ctx):
@@ -231,10 +231,10 @@ def test_a_crash_before_the_commit_leaves_nothing():
 def opened_slice(spark: MiniSpark, runtime: object, count: int) -> TransactionSlice:
     spark.send("in", *numbers(count))
     opened = TransactionSlice(
-        runtime,  # type: ignore[arg-type]
+        runtime,  # type: ignore[arg-type]  # -- stands for the real one
         Range("in", 0, 0, count),
         Position(0),
-        spark.transactions,  # type: ignore[arg-type]
+        spark.transactions,  # type: ignore[arg-type]  # -- stands for the real one
     )
     opened.processor.offer(opened.read(), spark.clock.now())
     return opened
