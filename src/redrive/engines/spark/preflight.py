@@ -7,9 +7,12 @@ from redrive.config import Settings
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
+from redrive.kafka.topics import KafkaTopics
 
 _PATIENCE = 15.0
 """Seconds: an address at which nobody listens is a mistake more often than an outage."""
+_TIME = "message.timestamp.type"
+_APPENDED = "LogAppendTime"
 _DELIVERIES = ("at-least-once", "transaction")
 
 
@@ -29,11 +32,18 @@ def check(app: App, settings: Settings, target: str) -> None:
     try:
         found = admin.topics(names)
         has_members = admin.has_members(app.name)
+        waiting = KafkaTopics(settings, admin=admin).describe(app.delay_topics)
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
     missing = [name for name in names if name not in found]
     if missing:
         raise NotReadyError(_missing(app, missing, target))
+    untimed = [name for name, state in waiting.items() if state.config.get(_TIME) != _APPENDED]
+    if untimed:
+        raise NotReadyError(
+            f"{', '.join(untimed)}: {_TIME} is not {_APPENDED}, so that nobody knows when records"
+            f" are due: run `redrive topics {target} --apply`"
+        )
     if has_members:
         raise NotReadyError(
             f"the app {app.name} is running as a worker: its group has active members,"
