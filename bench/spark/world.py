@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import threading
@@ -67,7 +68,10 @@ class World:
 @contextmanager
 def world(master: str = "local[8, 4]") -> Iterator[World]:
     """Start everything, and end it."""
-    jars = ",".join(map(str, fetch("spark-kafka")))
+    connector = fetch("spark-kafka")
+    jars = ",".join(map(str, connector))
+    # The stack has a folder of its own, but not its own copy of Kafka's jars.
+    os.environ.setdefault("REDRIVE_JARS", str(connector[0].parent.parent))
     with tempfile.TemporaryDirectory() as folder, stack(home=Path(folder) / "stack") as running:
         sys.path.insert(0, folder)
         settings = load_settings({"bootstrap": running.bootstrap})

@@ -26,7 +26,7 @@ class Handover(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """How many of them are neither durable nor refused yet."""
+        """0 once all of them are durable or refused; other messages on their way may count too."""
         ...
 
     def error(self) -> PublishError | None:

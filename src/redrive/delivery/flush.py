@@ -39,15 +39,15 @@ REFUSED_LONGEST: Final = 30_000
 class FlushDelivery:
     """At least once: everything is durable before its offset is complete.
 
-    `take` only takes note. `pump` hands over, in one thread, all that has come in between, and
-    settles what has become durable since: nobody waits for the broker as long as there is work.
+    `take` only takes note. `pump` hands over, in one thread, all that has come in between, once
+    what was handed over before is durable: nobody waits for the broker as long as there is work.
     """
 
     def __init__(self, publisher: Publisher, clock: Clock) -> None:
         self._publisher = publisher
         self._clock = clock
         self._noted: deque[Noted] = deque()
-        self._on_the_way: deque[tuple[Handover, list[Noted]]] = deque()
+        self._on_the_way: tuple[Handover, list[Noted]] | None = None
         self._refused: list[Item] = []
         self._wait = REFUSED_WAIT
         self._again = 0
@@ -64,19 +64,20 @@ class FlushDelivery:
     @property
     def outstanding(self) -> bool:
         """Whether something was noted or handed over that is neither durable nor refused yet."""
-        return bool(self._noted or self._on_the_way)
+        return bool(self._noted) or self._on_the_way is not None
 
     def pump(self, wait: float = 0) -> list[Complete]:
         """Hand over what was noted; gives the outcomes that have become complete.
 
         With `wait`, up to that many seconds are given to what is on its way.
         """
-        complete = self._hand_over()
-        if self._on_the_way:
+        complete = [] if self._on_the_way else self._hand_over()
+        if self._on_the_way is not None:
             self._publisher.poll(wait)
-        while self._on_the_way and not self._on_the_way[0][0].outstanding:
-            handover, noted = self._on_the_way.popleft()
-            complete += self._settle(noted, handover.error())
+            handover, noted = self._on_the_way
+            if not handover.outstanding:
+                self._on_the_way = None
+                complete += self._settle(noted, handover.error())
         if self._refused and self._clock.now() >= self._again:
             complete += self._try_again()
         return complete
@@ -97,7 +98,7 @@ class FlushDelivery:
                 writes += outcome.writes
         if not writes:
             return self._settle(noted, None)
-        self._on_the_way.append((self._publisher.hand_over(writes), noted))
+        self._on_the_way = (self._publisher.hand_over(writes), noted)
         return []
 
     def _settle(self, noted: list[Noted], error: PublishError | None) -> list[Complete]:

@@ -45,6 +45,8 @@ def producer_config(settings: Settings) -> Config:
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
+        # A word on each message would cost as much as writing it.
+        "delivery.report.only.error": True,
     }
 
 

@@ -54,7 +54,7 @@ class KafkaPublisher:
             self._producers.clear()
 
     def _hand_over(self, writes: Sequence[Write], producer: Producer) -> KafkaHandover:
-        handed = KafkaHandover(writes)
+        handed = KafkaHandover(writes, producer)
         produce(producer, writes, handed)
         if handed.finished_producer:
             self._forget(producer)
@@ -93,28 +93,30 @@ class Refused(NamedTuple):
 
 
 class KafkaHandover:
-    """Messages on their way; it takes librdkafka's word on each.
+    """Messages on their way; librdkafka is asked for its word on those that it refuses only.
 
     One for all messages of a call: what was refused is found again by what is in it.
     """
 
-    def __init__(self, writes: Sequence[Write]) -> None:
-        self.outstanding = len(writes)
+    def __init__(self, writes: Sequence[Write], producer: Producer) -> None:
         self.refused: list[Refused] = []
         self._writes = writes
+        self._producer = producer
         self._by_content: dict[tuple[object, ...], list[Write]] | None = None
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages of this producer are on their way: none is out when all are in."""
+        return len(self._producer)
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             content = (message.topic(), message.key(), message.value())
             self.refuse(self._find(content), error, message.partition())
-        else:
-            self.outstanding -= 1
 
     def refuse(self, write: Write, error: KafkaError, partition: int | None) -> None:
         """Take note that a message did not become durable."""
         self.refused.append(Refused(write, error, partition))
-        self.outstanding -= 1
 
     def error(self) -> PublishError | None:
         """Which were refused, if any."""

@@ -42,15 +42,13 @@ class TransactionalProducer:
         config = producer_config(settings)
         config["transactional.id"] = transactional_id
         config["transaction.timeout.ms"] = 60_000
-        # A transaction has one end for all its messages: only refusals need a word of their own.
-        config["delivery.report.only.error"] = True
         self._producer = make_handle(Producer, config)
         self._membership = _membership(settings, group)
         self._call("begin to use", lambda: self._producer.init_transactions(TIMEOUT))
 
     def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
         """Write all and commit the progress in one transaction."""
-        handed = KafkaHandover(writes)
+        handed = KafkaHandover(writes, self._producer)
         offsets = [
             confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()

@@ -36,6 +36,8 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
         return _call_batch(lot.works, scope)
     results: list[Result] = []
     call = _recover if lot.recovering else _call
+    if call is _call and lot.handler.decode is None and lot.handler.ack == "auto":
+        call = _call_plainly
     told = monotonic()
     for work in lot.works:
         if lot.cancelled:
@@ -88,6 +90,21 @@ def _call(work: Work, scope: Scope) -> Result:
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return _raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
+
+
+def _call_plainly(work: Work, scope: Scope) -> Result:
+    """The same for a handler without decoder and manual acks: most records of most apps."""
+    context = Context(work, scope)
+    if work.due is not None:
+        scope.starts(work)
+    try:
+        returned = work.handler.call(work.record, context)
+        if returned is not None:
+            _nothing_to_await(returned)
+    except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
+        return _raised(context, error)
+    context._open = False  # noqa: SLF001 -- as close() does, without the call
+    return context._sends  # noqa: SLF001 -- likewise
 
 
 async def _call_async(work: Work, scope: Scope) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -105,7 +104,7 @@ class Lanes:
         lane = self._ready.popleft()
         head = lane.queue[0]
         size = _lot_size(head, LOT)
-        works = list(_alike(lane.queue, size))
+        works = _alike(lane.queue, size)
         lanes = [lane]
         while _is_batch(head) and len(works) < size and self._ready:
             # A batch is filled from several lanes; each is busy until the call has ended.
@@ -147,7 +146,7 @@ class Lanes:
         # Large lots while there is much to do, single records towards the end: no thread is left
         # with a long lot while the others are idle.
         share = max(1, min(LOT, len(free) // (2 * self._concurrency)))
-        return list(_alike(free, _lot_size(free[0], share)))
+        return _alike(free, _lot_size(free[0], share))
 
     def _start(self, what: Lane | Work, until: int | None = None) -> None:
         if until is not None:
@@ -158,12 +157,19 @@ class Lanes:
             self._free.append(what)
 
 
-def _alike(queue: deque[Work], most: int) -> Iterator[Work]:
+def _alike(queue: deque[Work], most: int) -> list[Work]:
     """Take up to so many from the queue's head, as long as they are for the same call."""
     head = queue[0]
-    while queue and most and _same(head, queue[0]):
+    handler, ending = head.handler, head.ending is None
+    works: list[Work] = []
+    take = queue.popleft
+    while queue and most:
+        work = queue[0]
+        if work.handler is not handler or (work.ending is None) is not ending:
+            break
+        works.append(take())
         most -= 1
-        yield queue.popleft()
+    return works
 
 
 def _is_batch(work: Work) -> bool:
