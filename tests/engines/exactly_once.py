@@ -44,15 +44,12 @@ class Copy:
         self._drivers: list[Driver] = []
 
     def run(self, *options: str, source: Path | None = None) -> Driver:
-        """A run to the end; at most so many records in one batch, so that there are several."""
-        limit = str(max(1000, self.count // 8))
+        """A run to the end."""
         made = Driver(
             self.target,
             self.world.folder,
             self.world.bootstrap,
             "--until-empty",
-            "--max-records-per-batch",
-            limit,
             *options,
             source=source,
         )
