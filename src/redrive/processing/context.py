@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from redrive.processing.scope import Scope
     from redrive.processing.work import Result, Work
 
+_new: Final = tuple.__new__
 _MOST_TOPICS: Final = 10_000
 _good_topics: set[str] = set()
 
@@ -54,7 +55,8 @@ class _Sender:
         if type(key) is not bytes:
             key = _bytes("key", key)
         _check_place(topic, partition)
-        write = Write(topic, key, value, _headers(headers) if headers else (), partition)
+        made = (topic, key, value, _headers(headers) if headers else (), partition, None)
+        write = _new(Write, made)  # a Write, by the tuple's own constructor: in half the time
         if self._sends is None:
             self._sends = [write]
         else:
