@@ -13,12 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import confluent_kafka
+from confluent_kafka import IsolationLevel
+
 from redrive import App
 from redrive.config import Settings, load_settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
+from redrive.kafka.rdkafka import OffsetSpec
 from redrive.kafka.topics import KafkaTopics
 from redrive.loading import load_app
 from redrive.local.waiting import wait_until
@@ -135,10 +139,10 @@ class World:
 
     def records(self, topic: str) -> list[Record]:
         """All that was committed to the topic, partition by partition."""
+        places = self.places(topic)
+        wait_for_markers(self.admin, self.log, places)
         return [
-            record
-            for place in self.places(topic)
-            for record in self.log.read(place, *self.log.bounds(place))
+            record for place in places for record in self.log.read(place, *self.log.bounds(place))
         ]
 
     def values(self, topic: str) -> list[bytes | None]:
@@ -187,6 +191,20 @@ class World:
 
     def close(self) -> None:
         self.log.close()
+
+
+def wait_for_markers(admin: Admin, log: KafkaLog, places: list[TopicPartition]) -> None:
+    """A transaction's marker is written a moment after its commit was promised."""
+
+    def written() -> bool:
+        asked = admin.client.list_offsets(
+            {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        )
+        ends = {(key.topic, key.partition): one.result().offset for key, one in asked.items()}
+        return all(ends[place] == end for place, (_, end) in log.all_bounds(places).items())
+
+    admin.wait_until("the end of all transactions", written)
 
 
 _HEAD = """
