@@ -51,6 +51,17 @@ class Tasks:
         return reports
 
 
+@pytest.fixture(autouse=True)
+def _close_runtimes():
+    """They would live as long as the process, as in a Python worker."""
+    yield
+    for made in runtime._runtimes.values():
+        made.executor.close()
+        made.log.close()
+        made.publisher.close()
+    runtime._runtimes.clear()
+
+
 @pytest.fixture
 def tasks(world):
     """Makes the app, its output topic and its input."""
