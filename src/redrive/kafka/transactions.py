@@ -64,9 +64,10 @@ class TransactionalProducer:
             _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
         except BaseException as error:
+            producer.poll(0)  # for what librdkafka has to say on refused writes
+            refusal = handed.error()  # before the abort: what is taken back was not refused
             self._abort()
-            refusal = handed.error()
-            if refusal is not None and not isinstance(error, FencedError):
+            if refusal is not None and isinstance(error, TransactionError):
                 raise refusal from error
             raise
 
