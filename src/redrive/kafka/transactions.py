@@ -10,7 +10,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from redrive.config import Settings
-from redrive.errors import RedriveError
+from redrive.errors import PublishError, RedriveError
 from redrive.kafka.config import consumer_config, make_handle, producer_config
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.publisher import KafkaHandover, produce
@@ -64,12 +64,18 @@ class TransactionalProducer:
             _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
         except BaseException as error:
-            producer.poll(0)  # for what librdkafka has to say on refused writes
-            refusal = handed.error()  # before the abort: what is taken back was not refused
+            refusal = self._refusal(handed)  # before the abort: what it takes back was not refused
             self._abort()
             if refusal is not None and isinstance(error, TransactionError):
                 raise refusal from error
             raise
+
+    def _refusal(self, handed: KafkaHandover) -> PublishError | None:
+        try:
+            self._producer.poll(0)  # for librdkafka's word on refused writes
+        except KafkaException:
+            pass  # a fatal error, which was told already
+        return handed.error()
 
     def _abort(self) -> None:
         try:
