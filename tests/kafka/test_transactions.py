@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from running import wait_for_markers
 
 from redrive.errors import PublishError
@@ -79,6 +79,33 @@ def test_one_refused_message_takes_all_back(setup, topic, partition, value):
     assert setup.committed() == Position(1, "m0")
     setup.commit(setup.producer(), 1)
     assert setup.values() == [b"0", b"1"]
+
+
+class Picky:
+    """A producer that does not even take some messages, so that its transaction knows nothing."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def __len__(self) -> int:
+        return len(self._real)
+
+    def produce(self, topic: str, value: bytes, *arguments: Any) -> None:
+        if value == b"unwanted":
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        self._real.produce(topic, value, *arguments)
+
+
+def test_a_message_that_is_not_even_taken_takes_all_back(setup):
+    producer = setup.producer()
+    producer._producer = Picky(producer._producer)
+    with pytest.raises(PublishError, match="MSG_SIZE_TOO_LARGE"):
+        setup.commit(producer, 0, Write(setup.out.topic, None, b"unwanted"))
+    assert setup.values() == []
+    assert setup.committed() is None
 
 
 def test_whoever_comes_later_fences_the_others_off(setup):
