@@ -284,3 +284,13 @@ def test_an_acknowledgement_that_does_not_come_in_time_is_a_failure() -> None:
     assert [outcome.kind for outcome in report.outcomes] == ["bury"]
     envelope = parse(report.outcomes[0].writes[0].headers)
     assert envelope.error_type == "redrive.errors.HandlerTimeout"
+
+
+def test_results_that_come_after_the_partition_was_taken_away_do_not_count() -> None:
+    partition = Partition(RetryPolicy("10s"))
+    partition.offer("a", "b")
+    first, second = partition.take(), partition.take()
+    partition.processor.close()
+    assert first.cancelled
+    assert not partition.complete(first, None)
+    assert not partition.complete(second, Retry())
