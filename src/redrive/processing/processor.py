@@ -77,8 +77,9 @@ class PartitionProcessor:
             records = [record for record in records if record.offset in keep]
         handler = self.app.handlers.get(self.partition.topic)
         plain: list[Work] = []
+        special = handler is None or bool(self._given_back)
         for record in records:
-            if record.headers or handler is None or self._given_back:
+            if record.headers or special or handler is None:
                 if plain:
                     self._lanes.extend(plain)
                     plain = []
