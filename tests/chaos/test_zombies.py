@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_nothing_of_a_zombie_gets_committed(world, share):
-    with copying(world, 40_000, pause=0.005) as copy:
+    with copying(world, 40_000, pause=0.01) as copy:
         first = copy.run()
         copy.wait_for_share(first, share)
         first.freeze()
@@ -24,12 +24,12 @@ def test_nothing_of_a_zombie_gets_committed(world, share):
 
 
 def test_a_zombie_that_is_continued_while_the_other_still_runs(world):
-    with copying(world, 40_000, pause=0.005) as copy:
+    with copying(world, 40_000, pause=0.01) as copy:
         first = copy.run()
         copy.wait_for_share(first, 0.2)
         first.freeze()
         second = copy.run()
-        copy.wait_for_share(second, 0.5)
+        copy.wait_for_progress(second)
         first.go_on()
         assert first.wait(120) == 1, first.output()
         assert "another run of the app" in first.output()
@@ -38,12 +38,12 @@ def test_a_zombie_that_is_continued_while_the_other_still_runs(world):
 
 
 def test_at_least_once_loses_nothing_to_a_zombie(world):
-    with copying(world, 40_000, delivery="at-least-once", pause=0.005) as copy:
+    with copying(world, 40_000, delivery="at-least-once", pause=0.01) as copy:
         first = copy.run()
         copy.wait_for_share(first, 0.2)
         first.freeze()
         second = copy.run()
-        copy.wait_for_share(second, 0.5)
+        copy.wait_for_progress(second)
         first.go_on()
         assert first.wait(120) == 1, first.output()
         assert second.wait(300) == 0, second.output()

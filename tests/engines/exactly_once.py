@@ -61,6 +61,11 @@ class Copy:
         left = self.count * (1 - share)
         self.world.wait(run, f"{share:.0%}", lambda: self.world.lag("in") <= left, timeout=180)
 
+    def wait_for_progress(self, run: Driver) -> None:
+        """Until this run has committed something: it has taken over by then."""
+        before = self.world.lag("in")
+        self.world.wait(run, "progress", lambda: self.world.lag("in") < before, timeout=180)
+
     def kill_worker_at(self, run: Driver, share: float) -> None:
         self.wait_for_share(run, share)
         self.world.wait(run, "a Python worker", run.kill_worker)

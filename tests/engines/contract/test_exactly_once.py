@@ -18,7 +18,7 @@ def test_nothing_is_lost_or_doubled_by_kills(world):
 
 def test_a_run_that_was_stopped_and_continued_commits_nothing(world):
     """SIGSTOP for the whole first run; a second one takes over; the first goes on as a zombie."""
-    with copying(world, 8000) as copy:
+    with copying(world, 20_000) as copy:
         first = copy.run()
         copy.wait_for_share(first, 0.2)
         first.freeze()
