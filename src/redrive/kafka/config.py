@@ -45,7 +45,7 @@ def producer_config(settings: Settings) -> Config:
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
-        # A word on each message would cost as much as writing it.
+        # A word on each message has its price: it is asked for refusals only.
         "delivery.report.only.error": True,
     }
 
