@@ -158,7 +158,15 @@ def test_librdkafkas_lines_go_to_pythons_logging(caplog):
     assert "127.0.0.1:9" in caplog.text
 
 
-def test_errors_are_logged(caplog):
+def test_errors_are_logged(caplog, monkeypatch):
+    # Another test of this process may have run a command, which has its own way to show the log.
+    log = logging.getLogger("redrive.kafka")
+    for each in (log, logging.getLogger("redrive")):
+        monkeypatch.setattr(each, "propagate", True)
+        monkeypatch.setattr(each, "disabled", False)
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    caplog.set_level(logging.WARNING, "redrive")
+    logging.getLogger("redrive.kafka").manager._clear_cache()
     report_error(KafkaError(KafkaError._TRANSPORT, "it broke, one time only"))
     assert "it broke, one time only: librdkafka goes on trying" in caplog.text
 
