@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import AdminClient
 
 from redrive import App
 from redrive.config import Settings, load_settings
@@ -196,12 +197,16 @@ class World:
 def wait_for_markers(admin: Admin, log: KafkaLog, places: list[TopicPartition]) -> None:
     """A transaction's marker is written a moment after its commit was promised."""
 
-    def written() -> bool:
-        asked = admin.client.list_offsets(
+    def high_watermarks(client: AdminClient) -> dict[tuple[str, int], int]:
+        asked = client.list_offsets(
             {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
         )
-        ends = {(key.topic, key.partition): one.result().offset for key, one in asked.items()}
+        return {(key.topic, key.partition): one.result().offset for key, one in asked.items()}
+
+    def written() -> bool:
+        # Asked with patience: a broker that has just come back refuses for a moment.
+        ends = admin.ask("see the ends of the logs", high_watermarks)
         return all(ends[place] == end for place, (_, end) in log.all_bounds(places).items())
 
     admin.wait_until("the end of all transactions", written)
