@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Condition
+from threading import Condition, RLock
 from typing import TYPE_CHECKING
 
 from redrive.processing.outcomes import Report
@@ -19,6 +19,8 @@ Sink = Callable[[PartitionProcessor, Report], None]
 """Where outcomes go, to be made durable and settled. Called in the order of each lane, one at a
 time: it takes note and comes back, it does not wait."""
 
+Listener = Callable[[], None]
+
 
 class Dispatcher:
     """Hands out lots of all partitions, and takes their results. May be used from many threads.
@@ -28,8 +30,12 @@ class Dispatcher:
     """
 
     def __init__(self, clock: Clock, concurrency: int, sink: Sink) -> None:
-        self.changed = Condition()
-        """Notified whenever there may be something new to take."""
+        lock = RLock()
+        self.changed = Condition(lock)
+        """Notified whenever something has changed: for whoever follows the work."""
+        self._available = Condition(lock)
+        self._asleep = 0
+        self._listener: Listener | None = None
         self._clock = clock
         self._sink = sink
         self._limit = concurrency
@@ -46,18 +52,24 @@ class Dispatcher:
         with self.changed:
             self._queue_of(processor).append(processor)
 
+    def withdraw(self, processor: PartitionProcessor) -> None:
+        """Hand out nothing more of a partition; results of what runs still count."""
+        with self.changed:
+            processor.cut_lots()
+            self._forget(processor)
+
     def remove(self, processor: PartitionProcessor) -> None:
         """Let go of a partition: its lots end early, and their results no longer count."""
         with self.changed:
             processor.close()
-            self._queue_of(processor).remove(processor)
-            self.changed.notify_all()
+            self._forget(processor)
+            self._news()
 
     def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> None:
         """Take in records that were read."""
         with self.changed:
             self._tell(processor, processor.offer(records, self._clock.now()))
-            self.changed.notify_all()
+            self._news()
 
     def tick(self) -> int | None:
         """Let time pass; gives the time of the next thing that happens by itself."""
@@ -69,7 +81,7 @@ class Dispatcher:
                 if time is not None and time <= now:
                     self._tell(processor, processor.due(now))
                     time = processor.next_due()
-                    self.changed.notify_all()
+                    self._news()
                 if time is not None:
                     upcoming.append(time)
         return min(upcoming, default=None)
@@ -89,24 +101,51 @@ class Dispatcher:
                     return lot
             return None
 
+    def wait_and_take(self, closed: Callable[[], bool]) -> Lot | None:
+        """The next lot, as soon as there is one; None once it is closed (then call `wake_all`)."""
+        with self.changed:
+            while not closed():
+                lot = self.take()
+                if lot is not None:
+                    return lot
+                self._asleep += 1
+                self._available.wait()
+            return None
+
+    def wake_all(self) -> None:
+        """Let everybody who waits for work look again."""
+        with self.changed:
+            self._asleep = 0
+            self._available.notify_all()
+            self.changed.notify_all()
+            if self._listener is not None:
+                self._listener()
+
+    def listen(self, listener: Listener) -> None:
+        """Have somebody told, within the lock, whenever there may be something to take."""
+        self._listener = listener
+
     def report(self, lot: Lot, results: list[Result], *, finished: bool = True) -> None:
         """Take the results of a lot, or of its first part."""
-        processor = lot.processor
         with self.changed:
-            # Within the lock: the next record of a lane must not be told of before this one.
-            now = self._clock.now()
-            self._tell(processor, processor.complete(lot, results, now, finished=finished))
+            self._take_results(lot, results, finished=finished)
             if finished:
-                self._running -= 1
-                self._parked_running -= processor.delay is not None
-                self.changed.notify_all()
+                self._news()
+
+    def report_and_take(self, lot: Lot, results: list[Result]) -> Lot | None:
+        """Take the results of a lot, and hand out the next."""
+        with self.changed:
+            self._take_results(lot, results, finished=True)
+            taken = self.take()
+            self._news()
+            return taken
 
     def acknowledge(self, work: Work, result: Result) -> None:
         """Take a manual acknowledgement."""
         with self.changed:
             report = work.processor.acknowledge(work, result, self._clock.now())
             self._tell(work.processor, report)
-            self.changed.notify_all()
+            self._news()
 
     def pause(self) -> None:
         """Hand out nothing more; lots under way end after the record that runs now."""
@@ -119,7 +158,7 @@ class Dispatcher:
         """Hand out again."""
         with self.changed:
             self._paused = False
-            self.changed.notify_all()
+            self._news()
 
     def stop_waiting(self) -> None:
         """Park what waits in place, where its policy has a delay topic for it."""
@@ -153,6 +192,40 @@ class Dispatcher:
                 self._parked_running += parked
                 return lot
         return None
+
+    def _take_results(self, lot: Lot, results: list[Result], *, finished: bool) -> None:
+        # Within the lock: the next record of a lane must not be told of before this one.
+        processor = lot.processor
+        now = self._clock.now()
+        self._tell(processor, processor.complete(lot, results, now, finished=finished))
+        if finished:
+            self._running -= 1
+            self._parked_running -= processor.delay is not None
+
+    def _news(self) -> None:
+        """Wake who follows the work, and as many of those who wait for work as there is work for.
+
+        Waking all of a hundred threads for one lot would cost more than the lot.
+        """
+        self.changed.notify_all()
+        if self._paused:
+            return
+        if self._asleep:
+            wake = min(self._asleep, self._limit - self._running, self._ready_lots())
+            if wake > 0:
+                self._asleep -= wake
+                self._available.notify(wake)
+        if self._listener is not None and self._running < self._limit:
+            self._listener()
+
+    def _ready_lots(self) -> int:
+        """How many could be taken, at most: enough to know how many threads to wake."""
+        return sum(processor.ready for queue in (self._fresh, self._parked) for processor in queue)
+
+    def _forget(self, processor: PartitionProcessor) -> None:
+        queue = self._queue_of(processor)
+        if processor in queue:
+            queue.remove(processor)
 
     def _queue_of(self, processor: PartitionProcessor) -> deque[PartitionProcessor]:
         return self._fresh if processor.delay is None else self._parked

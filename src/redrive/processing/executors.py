@@ -118,27 +118,24 @@ class ThreadExecutor:
 
     def close(self) -> None:
         """Take nothing new, wait for what runs, then close the resources."""
-        with self._dispatcher.changed:
-            self._closing = True
-            self._dispatcher.changed.notify_all()
+        self._closing = True
+        self._dispatcher.wake_all()
         for thread in self._threads:
             thread.join()
         without_loop(self._resources.close())
 
     def _work(self) -> None:
-        while (lot := self._next()) is not None:
-            results = calling.run(lot, self._scope, _teller(self._dispatcher, lot))
-            self._dispatcher.report(lot, results)
+        dispatcher, scope = self._dispatcher, self._scope
+        while (lot := dispatcher.wait_and_take(self._is_closing)) is not None:
+            while lot is not None:
+                results = calling.run(lot, scope, _teller(dispatcher, lot))
+                if self._closing:
+                    dispatcher.report(lot, results)
+                    return
+                lot = dispatcher.report_and_take(lot, results)
 
-    def _next(self) -> Lot | None:
-        changed = self._dispatcher.changed
-        with changed:
-            while not self._closing:
-                lot = self._dispatcher.take()
-                if lot is not None:
-                    return lot
-                changed.wait()
-        return None
+    def _is_closing(self) -> bool:
+        return self._closing
 
 
 class AsyncExecutor:
@@ -149,7 +146,9 @@ class AsyncExecutor:
         self._resources = resources
         self._concurrency = concurrency
         self._closing = False
-        self._slots: list[Future[None]] = []
+        self._busy = 0
+        self._told = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources, then begin to take lots."""
@@ -164,19 +163,15 @@ class AsyncExecutor:
         except BaseException:
             self._stop_loop()
             raise
-        self._something_new = self._submit(_event()).result()
-        self._slots = [self._submit(self._work()) for _ in range(self._concurrency)]
-        self._watcher = Thread(target=self._watch, name="redrive-watch", daemon=True)
-        self._watcher.start()
+        self._idle = self._submit(_event()).result()
+        dispatcher.listen(self._tell_loop)
+        self._tell_loop()
 
     def close(self) -> None:
         """Take nothing new, wait for what runs, then close the resources."""
-        with self._dispatcher.changed:
-            self._closing = True
-            self._dispatcher.changed.notify_all()
-        self._watcher.join()
-        for slot in self._slots:
-            slot.result()
+        self._closing = True
+        self._dispatcher.wake_all()
+        self._submit(self._wait_until_idle()).result()
         try:
             self._submit(self._resources.close()).result()
         finally:
@@ -188,31 +183,46 @@ class AsyncExecutor:
         self._loop.close()
         self._beside.shutdown()
 
-    async def _work(self) -> None:
-        while not self._closing:
+    def _tell_loop(self) -> None:
+        """Called by the dispatcher, from any thread, when there may be something to take."""
+        if not self._told:
+            self._told = True
+            self._loop.call_soon_threadsafe(self._fill)
+
+    def _fill(self) -> None:
+        """Give every free place on the loop a lot, as long as there are any."""
+        self._told = False
+        while not self._closing and self._busy < self._concurrency:
             lot = self._dispatcher.take()
             if lot is None:
-                self._something_new.clear()
-                lot = self._dispatcher.take()  # something may have come just before the clearing
-            if lot is None:
-                await self._something_new.wait()
-                continue
-            self._dispatcher.report(lot, await self._run(lot))
+                break
+            self._busy += 1
+            task = self._loop.create_task(self._work(lot))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, lot: Lot) -> None:
+        taken: Lot | None = lot
+        while taken is not None:
+            results = await self._run(taken)
+            if self._closing:
+                self._dispatcher.report(taken, results)
+                break
+            taken = self._dispatcher.report_and_take(taken, results)
+        self._busy -= 1
+        if not self._busy:
+            self._idle.set()
+
+    async def _wait_until_idle(self) -> None:
+        while self._busy:
+            self._idle.clear()
+            await self._idle.wait()
 
     async def _run(self, lot: Lot) -> list[Result]:
         tell = _teller(self._dispatcher, lot)
         if lot.is_async:
             return await calling.run_async(lot, self._scope, tell)
         return await self._loop.run_in_executor(self._beside, calling.run, lot, self._scope, tell)
-
-    def _watch(self) -> None:
-        """Pass the dispatcher's news on to the event loop."""
-        changed = self._dispatcher.changed
-        with changed:
-            while not self._closing:
-                self._loop.call_soon_threadsafe(self._something_new.set)
-                changed.wait()
-        self._loop.call_soon_threadsafe(self._something_new.set)
 
     def _submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

@@ -90,9 +90,9 @@ class Lanes:
         return self._sleeping[0][0] if self._sleeping else None
 
     @property
-    def ready(self) -> bool:
-        """Whether something may run now."""
-        return bool(self._ready or self._free)
+    def ready(self) -> int:
+        """How many lanes, and records in no lane, may run now."""
+        return len(self._ready) + len(self._free)
 
     def take(self) -> tuple[list[Work], list[Lane]]:
         """The next lot: from one lane, or of records in no lane; nothing if nothing is ready."""

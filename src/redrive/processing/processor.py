@@ -170,8 +170,8 @@ class PartitionProcessor:
     # Work goes out
 
     @property
-    def ready(self) -> bool:
-        """Whether `next` has something to give."""
+    def ready(self) -> int:
+        """How many lots `next` has to give, about; 0: none."""
         return self._lanes.ready
 
     @property
