@@ -16,8 +16,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from redrive.app import App
-from redrive.engines.spark.figures import BUCKETS, Figures
-from redrive.engines.spark.ranges import Lane
+from redrive.engines.figures import BUCKETS, Figures
+from redrive.engines.words import Lane
 from redrive.errors import ConfigurationError
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from redrive import App, RetryPolicy
 from redrive.cli import view
-from redrive.engines.spark.figures import Batch, Figures
+from redrive.engines.figures import Batch, Figures
 
 NOW = 1000.0
 

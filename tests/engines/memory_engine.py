@@ -11,11 +11,12 @@ from typing import Any
 from redrive import App
 from redrive.config import Settings
 from redrive.engines.spark.planner import Planner
-from redrive.engines.spark.ranges import Lane, Range
+from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime
 from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
+from redrive.engines.words import Lane
 from redrive.ports import Position
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import InlineExecutor, executor_for

@@ -14,7 +14,7 @@ from memory_engine import MemoryLog, make_spec
 from redrive import App
 from redrive.config import load_settings
 from redrive.engines.spark.planner import Planner
-from redrive.engines.spark.ranges import Lane
+from redrive.engines.words import Lane
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress

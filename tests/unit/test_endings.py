@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from redrive.engines.figures import Figures
 from redrive.engines.spark.endings import ending
-from redrive.engines.spark.figures import Figures
 from redrive.testing import VirtualClock
 
 

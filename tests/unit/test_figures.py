@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from redrive.engines.spark.figures import BUCKETS, Figures
+from redrive.engines.figures import BUCKETS, Figures
 
 
 def report(counts=None, lateness=(), trouble="", fatal=""):

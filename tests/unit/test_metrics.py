@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive import App, ConfigurationError, RetryPolicy
-from redrive.engines.spark.figures import Figures
+from redrive.engines.figures import Figures
 from redrive.metrics import RunCollector, serve
 
 

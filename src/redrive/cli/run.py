@@ -13,8 +13,7 @@ from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
-from redrive.engines.spark.endings import Until
-from redrive.engines.spark.ranges import From
+from redrive.engines.words import From, Until
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app
 from redrive.metrics import serve

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.durations import text
-from redrive.engines.spark.figures import Batch, Figures
-from redrive.engines.spark.ranges import Lane
+from redrive.engines.figures import Batch, Figures
+from redrive.engines.words import Lane
 from redrive.metrics import Source
 
 WORDS: Final = {

@@ -27,6 +27,7 @@ class AckTracker:
     _committable: int | None
     _last: int
     _end: int
+    _completed: int
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -68,6 +69,7 @@ class AckTracker:
     def received_up_to(self, end: int) -> None:
         """Note that no record below `end` will come any more: what was a gap at the end counts."""
         with self._lock:
+            self._completed += end > self._end
             self._end = max(self._end, end)
             self._advance()
 
@@ -77,6 +79,7 @@ class AckTracker:
             if epoch != self.epoch:
                 return
             completed = self._running.intersection(offsets)
+            self._completed += len(completed)
             self._running -= completed
             self._done |= completed
             self._advance()
@@ -94,6 +97,19 @@ class AckTracker:
     def in_flight(self) -> int:
         """How many received offsets are not complete."""
         return len(self._running)
+
+    @property
+    def prefix(self) -> int:
+        """The end of the completed prefix; -1 where nothing is known yet."""
+        with self._lock:
+            if self._order:
+                return self._order[0]
+            return -1 if self._committable is None else self._committable
+
+    @property
+    def completed(self) -> int:
+        """How many were completed in this assignment: grows whenever there is more to commit."""
+        return self._completed
 
     def position(self, limit: int = METADATA_LIMIT) -> Position | None:
         """What may be committed: the end of the completed prefix, and what is done beyond it.
@@ -119,6 +135,7 @@ class AckTracker:
         self._committable = None
         self._last = -1
         self._end = -1
+        self._completed = 0
 
     def _receive(self, offset: int) -> bool:
         if self._committable is not None and offset < self._committable:

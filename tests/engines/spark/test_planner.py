@@ -9,9 +9,10 @@ import pytest
 from planner_worlds import InMemory, OnKafka, World, planner
 
 from redrive import App, RetryPolicy
-from redrive.engines.spark.planner import RUN_MARK, TOPICS_EVERY, DataLossError, Planner, RivalError
+from redrive.engines.spark.planner import RUN_MARK, TOPICS_EVERY, Planner, RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import HORIZON
+from redrive.engines.starts import DataLossError
 from redrive.kafka.errors import MissingTopicError
 from redrive.ports import Position
 from redrive.record import TopicPartition

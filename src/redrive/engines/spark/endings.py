@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from redrive.engines.spark.figures import Figures
-from redrive.engines.spark.ranges import Lane
+from redrive.engines.figures import Figures
+from redrive.engines.words import Lane, Until
 from redrive.ports import Clock
-
-Until = Literal["stopped", "once", "empty"]
-"""stopped: for ever; once: what is there and due; empty: until nothing waits any more."""
 
 
 class Run(Protocol):

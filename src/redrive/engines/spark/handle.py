@@ -13,13 +13,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.clock import WallClock
+from redrive.engines.figures import Figures
 from redrive.engines.spark import session
-from redrive.engines.spark.endings import Until, ending
-from redrive.engines.spark.figures import Figures
-from redrive.engines.spark.ranges import Lane
+from redrive.engines.spark.endings import ending
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
+from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from redrive.engines.spark import ranges
-from redrive.engines.spark.ranges import Lane, Range, View
+from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import HORIZON, Spec
+from redrive.engines.starts import DataLossError, View, begin_at, lost
+from redrive.engines.words import Lane
 from redrive.errors import RedriveError
 from redrive.kafka.errors import MissingTopicError
 from redrive.ports import Position
@@ -31,10 +33,6 @@ TOPICS_EVERY: Final = 2000
 
 class RivalError(RedriveError):
     """Another run of the app is active."""
-
-
-class DataLossError(RedriveError):
-    """Records are gone although they were not complete."""
 
 
 class PlannersLog(Protocol):
@@ -193,9 +191,9 @@ class Planner:
             place: view.committed for place, view in views.items() if view.committed is not None
         }
         from_where = "earliest" if self._lane == "retry" else self._spec.start_from
-        first = ranges.begin_at(views, from_where, self._made_anew)
+        first = begin_at(views, from_where, self._made_anew)
         news = {place: Position(offset) for place, offset in first.items()}
-        gone = ranges.lost(views)
+        gone = lost(views)
         if gone:
             self._report_loss([str(each) for each in gone])
             news.update({each.place: Position(each.begin) for each in gone})

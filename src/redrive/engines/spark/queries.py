@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import Duration, milliseconds
 from redrive.engines.spark import preflight, session
-from redrive.engines.spark.endings import Until
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.planner import RUN_MARK
-from redrive.engines.spark.ranges import From, Lane
 from redrive.engines.spark.spec import Spec
+from redrive.engines.words import From, Lane, Until
 from redrive.kafka.progress import KafkaProgress
 from redrive.loading import load_app
 from redrive.ports import Position

@@ -17,10 +17,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from redrive.clock import WallClock
-from redrive.engines.spark.planner import DataLossError, Planner, RivalError, Status
-from redrive.engines.spark.ranges import Lane, Range
+from redrive.engines.spark.planner import Planner, RivalError, Status
+from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
+from redrive.engines.starts import DataLossError
+from redrive.engines.words import Lane
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import MissingTopicError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redrive.config import Settings
-from redrive.engines.spark.ranges import From, Lane
+from redrive.engines.words import From, Lane
 
 HORIZON: int = 250
 """Milliseconds that the retry lane plans ahead: held in the task, a record runs when it is due."""

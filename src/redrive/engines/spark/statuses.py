@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from redrive.engines.spark.ranges import Lane
 from redrive.engines.spark.spec import Spec
+from redrive.engines.words import Lane
 
 log: Final = logging.getLogger("redrive.spark")
 

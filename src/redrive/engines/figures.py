@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 
-from redrive.engines.spark.ranges import Lane
+from redrive.engines.words import Lane
 
 BUCKETS: Final = (0, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)
 """Bounds of lateness, in milliseconds; what is later is in the bucket after the last."""

@@ -1,0 +1,1 @@
+"""The worker engine: a process of the app's consumer group."""

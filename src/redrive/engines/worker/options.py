@@ -1,0 +1,33 @@
+"""Options: how a worker runs, apart from the app and from where Kafka is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from redrive.engines.words import From, Until
+
+GroupProtocol = Literal["classic", "consumer"]
+"""Kafka's group protocols: the one all brokers know, and the one of Kafka 4."""
+
+MAX_IN_FLIGHT: Final = 10_000
+MAX_BYTES_IN_FLIGHT: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a worker runs."""
+
+    start_from: From = "earliest"
+    until: Until = "stopped"
+    protocol: GroupProtocol = "classic"
+    instance: str | None = None
+    """The static member's name; this machine's name and a number unless said."""
+    max_in_flight: int = MAX_IN_FLIGHT
+    """The most records of one partition in flight: more are not read until some have ended."""
+    max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT
+    """The same, in bytes."""
+    drain: int = 30_000
+    """Milliseconds that running work has to end when the worker is stopped."""
+    revoke_wait: int = 10_000
+    """Milliseconds that running work has to end when its partition goes to another worker."""

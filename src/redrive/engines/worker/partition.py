@@ -1,0 +1,88 @@
+"""Partition: one assigned partition, from its assignment to its end."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redrive.processing.acks import AckTracker
+from redrive.processing.processor import PartitionProcessor
+
+if TYPE_CHECKING:
+    from redrive.ports import Position
+    from redrive.processing.scope import Scope
+    from redrive.record import Record, TopicPartition
+
+
+class Partition:
+    """One assigned partition: its processor, how much of it is in flight, how far it is committed.
+
+    Only the poll thread uses it, but for its processor and tracker.
+    """
+
+    def __init__(
+        self, scope: Scope, place: TopicPartition, start: Position, *, delay: int | None
+    ) -> None:
+        self.place = place
+        self.delay = delay
+        self.start = start
+        self.tracker = AckTracker()
+        self.tracker.assign(start)
+        self.processor = PartitionProcessor(scope, place, self.tracker, delay=delay)
+        self.committed: Position | None = start
+        self.committed_count = 0
+        """How many records were complete when it was last committed."""
+        self.paused = False
+        self.paused_by_user = False
+        self.read_to = start.offset
+        """The offset after the last that was seen."""
+        self.end: int | None = None
+        """Where reading ends, if it shall."""
+        self._sizes: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+
+    def note_received(self, records: list[Record]) -> None:
+        """Take note of how much came in."""
+        size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
+        last = records[-1].offset
+        self._sizes.append((last, size))
+        self._bytes += size
+        self.read_to = last + 1
+
+    def within(self, records: list[Record]) -> list[Record]:
+        """Those that are to be read; of a partition with an end, no others."""
+        end = self.end
+        if end is None or records[-1].offset < end:
+            return records
+        self.reached(records[-1].offset)
+        return [record for record in records if record.offset < end]
+
+    def reached(self, offset: int) -> None:
+        """No record below this offset will come any more."""
+        if self.end is not None:
+            offset = min(offset, self.end)
+        self.read_to = max(self.read_to, offset)
+        self.tracker.received_up_to(offset)
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """At most so many: everything from the first record that is not complete."""
+        prefix = self.tracker.prefix
+        sizes = self._sizes
+        while sizes and sizes[0][0] < prefix:
+            self._bytes -= sizes.popleft()[1]
+        return self._bytes
+
+    def wants_pause(self, most: int, most_bytes: int) -> bool:
+        """Whether nothing more should be read now; it goes on at half of the limit."""
+        if self.paused_by_user or (self.end is not None and self.read_to >= self.end):
+            return True
+        share = 2 if self.paused else 1
+        return (
+            self.in_flight >= max(1, most // share) or self.bytes_in_flight >= most_bytes // share
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """How many records were received and are not complete."""
+        return self.tracker.in_flight
