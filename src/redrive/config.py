@@ -8,6 +8,7 @@ environment and the rest from a file. All mistakes are told at once, each with i
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -44,6 +45,7 @@ class SettingsArguments(TypedDict, total=False):
 
     bootstrap: str
     database: str | Dsn
+    ledger_schema: str
     security: SecurityArguments
     librdkafka: Mapping[str, Plain]
     spark: Mapping[str, Plain]
@@ -68,6 +70,7 @@ class Settings:
 
     bootstrap: str | None = None
     database: Dsn | None = None
+    ledger_schema: str = "redrive"
     security: Security = field(default_factory=Security)
     librdkafka: Mapping[str, Plain | Secret] = field(default_factory=dict)
     spark: Mapping[str, Plain | Secret] = field(default_factory=dict)
@@ -80,6 +83,15 @@ class Settings:
                 f' bootstrap = "host:port" in {FILE} (`redrive local up` starts one and tells it)'
             )
         return self.bootstrap
+
+    def dsn(self) -> str:
+        """How to connect to the database, or one sentence that says how to give it."""
+        if self.database is None:
+            raise ConfigurationError(
+                "no database: give --database postgresql://user@host/name, set REDRIVE_DATABASE, or"
+                f' write database = "postgresql://..." in {FILE}'
+            )
+        return self.database.reveal()
 
 
 def load_settings(
@@ -146,6 +158,13 @@ def _dsn(given: _Given) -> Dsn:
     return given.value if isinstance(given.value, Dsn) else Dsn(_text(given))
 
 
+def _schema(given: _Given) -> str:
+    name = _text(given)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,55}", name):
+        raise _MistakeError("must be the name of a schema: lower-case letters, digits and _")
+    return name
+
+
 def _word(allowed: object) -> _Check:
     def check(given: _Given) -> str:
         word = _text(given).upper()
@@ -175,6 +194,7 @@ def _pem_secret(given: _Given) -> Secret:
 _KEYS: Final[Mapping[str, _Check]] = {
     "bootstrap": _text,
     "database": _dsn,
+    "ledger_schema": _schema,
     "security.protocol": _word(Protocol),
     "security.mechanism": _word(Mechanism),
     "security.user": _text,

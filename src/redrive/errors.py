@@ -7,7 +7,10 @@ RedriveError
 ├── PublishError            a write did not become durable
 ├── HandlerTimeout          a handler did not end, or did not acknowledge, in time
 ├── Undecodable             a value that `decode=` could not read
+├── Conflict                an id that was handled before, with another payload
 ├── PastError               the error of an earlier process, as far as headers tell it
+├── LedgerError             the ledger's tables are not as they should be
+│   └── DuplicateOutboxId   an outbound record with this id was sent before
 ├── LocalError              the embedded Kafka or PostgreSQL cannot run
 └── Signal                  raised by handlers to say what shall become of a record (signals.py)
     ├── Retry               not now, again later
@@ -52,6 +55,8 @@ class PublishError(RedriveError):
 
     refused: Sequence[object] = ()
     """The very writes that were refused, where the publisher knows them; the others are durable."""
+    outage: bool = False
+    """No broker took it: any other write would fare the same."""
 
 
 class HandlerTimeout(RedriveError):
@@ -62,9 +67,28 @@ class Undecodable(RedriveError):
     """The value of a record could not be decoded; the cause says why."""
 
 
+class Conflict(RedriveError):
+    """A record's id was handled before with another payload: not a duplicate, and not new."""
+
+
 class PastError(RedriveError):
     """The error of an earlier process, as far as a record's headers tell it."""
 
 
 class LocalError(RedriveError):
     """The embedded Kafka or PostgreSQL cannot run; the message says why and what to do."""
+
+
+class LedgerError(RedriveError):
+    """The ledger's tables are missing, behind, or say no."""
+
+
+class DuplicateOutboxId(LedgerError):
+    """An outbound record with this id was sent before, by this app: this one is a duplicate."""
+
+    def __init__(self, outbox_id: str) -> None:
+        super().__init__(
+            f"an outbound record with id {outbox_id!r} was sent before: the record that sends it"
+            " again is a duplicate, and nothing of it counts"
+        )
+        self.id = outbox_id

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from redrive.cli import demo, doctor, local, run, topics
+from redrive.cli import demo, doctor, ledger, local, run, topics
 from redrive.errors import RedriveError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(local.app, name="local")
+app.add_typer(ledger.app, name="ledger")
 app.command()(run.run)
 app.command()(topics.topics)
 app.command()(demo.demo)

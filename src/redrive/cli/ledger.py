@@ -1,0 +1,129 @@
+"""`redrive ledger`: the tables that redrive has in PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.errors import ConfigurationError, LedgerError
+from redrive.loading import load_app
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from redrive.ledger.migrating import Status
+
+app = typer.Typer(help="The tables that redrive has in PostgreSQL.", no_args_is_help=True)
+
+Target = Annotated[
+    str | None, typer.Argument(metavar="[MODULE:APP]", help="An app whose settings count.")
+]
+Database = Annotated[
+    str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
+]
+_CONNECT_SECONDS = 10
+
+
+@app.command()
+def migrate(
+    target: Target = None,
+    database: Database = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A header that gets a column in the outbox; repeat."),
+    ] = None,
+) -> None:
+    """Create the tables, or bring them up to date. Can be repeated, and run by several at once."""
+    settings = _settings(target, database)
+    with connected(settings) as connection:
+        from redrive.ledger.header_columns import add_header_columns
+        from redrive.ledger.migrating import migrate as apply
+
+        applied = apply(connection, settings.ledger_schema)
+        add_header_columns(connection, header or (), settings.ledger_schema)
+    for one in applied:
+        typer.echo(f"applied {one.version:04} {one.name}")
+    if not applied:
+        typer.echo("nothing to do: every migration was applied before")
+
+
+@app.command()
+def status(
+    target: Target = None,
+    database: Database = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show which migrations were applied, and what waits in the outbox.
+
+    Exit code 0 when every migration was applied, 1 otherwise.
+    """
+    settings = _settings(target, database)
+    with connected(settings) as connection:
+        from redrive.ledger.backlog import Backlog, backlogs
+        from redrive.ledger.migrating import status as look
+
+        found = look(connection, settings.ledger_schema)
+        waiting: list[Backlog] = []
+        if found.complete:
+            waiting = backlogs(connection, settings.ledger_schema)
+    if as_json:
+        content = _as_data(found) | {"outbox": [one._asdict() for one in waiting]}
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        console = Console(highlight=False)
+        for line in [*_lines(found), *map(str, waiting)]:
+            console.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(0 if found.complete else 1)
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
+    """A connection that commits by itself; what the database says no to is one sentence."""
+    if find_spec("psycopg") is None:
+        raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
+    import psycopg
+
+    try:
+        with psycopg.connect(
+            settings.dsn(), autocommit=True, connect_timeout=_CONNECT_SECONDS
+        ) as connection:
+            yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise LedgerError(
+            f"{settings.database}: {error.diag.message_primary}: docs/ledger.md says which role"
+            " needs which privileges"
+        ) from None
+    except psycopg.OperationalError as error:
+        said = str(error).strip().splitlines()[-1]
+        raise LedgerError(f"{settings.database} cannot be reached: {said}") from None
+
+
+def _settings(target: str | None, database: str | None) -> Settings:
+    given: SettingsArguments = {} if database is None else {"database": database}
+    return load_settings(given, *([load_app(target).settings] if target else []))
+
+
+def _as_data(found: Status) -> dict[str, Any]:
+    return {
+        "schema": found.schema,
+        "complete": found.complete,
+        "applied": [
+            {"version": version, "name": name, "applied": at.isoformat()}
+            for version, name, at in found.applied
+        ],
+        "missing": [{"version": one.version, "name": one.name} for one in found.missing],
+    }
+
+
+def _lines(found: Status) -> Iterator[str]:
+    for version, name, at in found.applied:
+        yield f"{version:04} {name}: applied {at:%Y-%m-%d %H:%M:%S %z}"
+    for one in found.missing:
+        yield f"{one.version:04} {one.name}: missing: run `redrive ledger migrate`"

@@ -1,0 +1,41 @@
+"""Headers with a column of their own in the outbox: CDC tools make headers of columns only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from redrive.errors import ConfigurationError
+from redrive.ledger.names import DEFAULT_SCHEMA
+
+
+def column_of(header: str) -> str:
+    """The column that a header gets: `content-type` is in `header_content_type`."""
+    name = "header_" + re.sub(r"[^a-z0-9]+", "_", header.lower()).strip("_")
+    if not header or len(name) > 63 or name == "header_":
+        raise ConfigurationError(f"no column can be named after header {header!r}")
+    return name
+
+
+def add_header_columns(
+    connection: psycopg.Connection[Any], headers: Iterable[str], schema: str = DEFAULT_SCHEMA
+) -> None:
+    """Give these headers columns; those that have one keep it. Rows from before have null there."""
+    wanted = {header: column_of(header) for header in headers}
+    with connection.transaction(), connection.cursor() as cursor:
+        for header, column in wanted.items():
+            cursor.execute(
+                sql.SQL(
+                    "insert into {} (header, name) values (%s, %s) on conflict do nothing"
+                ).format(sql.Identifier(schema, "header_column")),
+                (header, column),
+            )
+            cursor.execute(
+                sql.SQL("alter table {} add column if not exists {} text").format(
+                    sql.Identifier(schema, "outbox"), sql.Identifier(column)
+                )
+            )
