@@ -91,12 +91,16 @@ _SAME: Final = {
     "UNKNOWN_TOPIC_OR_PART": ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"),
     "NOT_ENOUGH_REPLICAS": ("NOT_ENOUGH_REPLICAS_AFTER_APPEND",),
 }
+_OUTAGES: Final = ("_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS")
 _MEANS: Final = {other: name for name, others in _SAME.items() for other in others}
 
 
 def publish_error(topic: str, partition: int | None, reason: str, text: str = "") -> PublishError:
     """Which write was refused, why, and what to do. Keys are left out: they may be personal."""
     place = topic if partition is None or partition < 0 else f"{topic}[{partition}]"
-    advice = _ADVICE.get(_MEANS.get(reason, reason), "see the broker's log, then try again")
+    meaning = _MEANS.get(reason, reason)
+    advice = _ADVICE.get(meaning, "see the broker's log, then try again")
     told = f": {text}" if text else ""
-    return PublishError(f"a write to {place} was refused ({reason}{told}): {advice}")
+    error = PublishError(f"a write to {place} was refused ({reason}{told}): {advice}")
+    error.outage = meaning in _OUTAGES
+    return error

@@ -75,6 +75,43 @@ async def run_async(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
     return results
 
 
+def decode(work: Work) -> BaseException | None:
+    """Decode a record before it is called: what went wrong, if something did."""
+    if work.handler.decode is None:
+        return None
+    try:
+        work.record.data = _decoded(work)
+    except BaseException as error:  # noqa: BLE001 -- whatever a decoder raises is its record's
+        return _blameless(error)
+    return None
+
+
+async def call_decoded(work: Work, scope: Scope, *, is_async: bool) -> Result:
+    """Call the handler, or the recovery, of a record that was decoded; sync ones never wait."""
+    if work.ending is not None:
+        return await _recover_async(work, scope) if is_async else _recover(work, scope)
+    if is_async:
+        return await _call_async(work, scope, decoded=True)
+    return _call_plainly(work, scope)
+
+
+async def call_batch_decoded(
+    works: Sequence[Work], scope: Scope, *, is_async: bool
+) -> list[Result] | BaseException:
+    """Call a batch handler once; an error where it has not said which record failed."""
+    context = BatchContext(works, scope)
+    records = [work.record for work in works]
+    handler = works[0].handler
+    try:
+        if is_async:
+            await _within_timeout(works[0], handler.call(records, context))
+        else:
+            _nothing_to_await(handler.call(records, context))
+    except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
+        return _raised(context, error)
+    return context.results()
+
+
 def _call(work: Work, scope: Scope) -> Result:
     handler = work.handler
     record = work.record
@@ -107,14 +144,14 @@ def _call_plainly(work: Work, scope: Scope) -> Result:
     return context._sends  # noqa: SLF001 -- likewise
 
 
-async def _call_async(work: Work, scope: Scope) -> Result:
+async def _call_async(work: Work, scope: Scope, *, decoded: bool = False) -> Result:
     handler = work.handler
     record = work.record
     context = Context(work, scope)
     if work.due is not None:
         scope.starts(work)
     try:
-        if handler.decode is not None:
+        if handler.decode is not None and not decoded:
             record.data = _decoded(work)
         await _within_timeout(work, handler.call(record, context))
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's

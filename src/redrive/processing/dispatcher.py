@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from threading import Condition, RLock
 from typing import TYPE_CHECKING
 
+from redrive.processing.judged import Judged
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.work import Lot, Result, Work
@@ -140,6 +141,18 @@ class Dispatcher:
             self._news()
             return taken
 
+    def settle(self, processor: PartitionProcessor, report: Report) -> None:
+        """Pass on outcomes that a unit of work has made durable."""
+        with self.changed:
+            self._tell(processor, report)
+
+    def finish(self, lot: Lot, judged: Judged) -> None:
+        """End a lot that ran as units of work: only now may the next records of its lanes run."""
+        with self.changed:
+            lot.processor.finish(lot, judged)
+            self._ended(lot)
+            self._news()
+
     def acknowledge(self, work: Work, result: Result) -> None:
         """Take a manual acknowledgement."""
         with self.changed:
@@ -199,8 +212,11 @@ class Dispatcher:
         now = self._clock.now()
         self._tell(processor, processor.complete(lot, results, now, finished=finished))
         if finished:
-            self._running -= 1
-            self._parked_running -= processor.delay is not None
+            self._ended(lot)
+
+    def _ended(self, lot: Lot) -> None:
+        self._running -= 1
+        self._parked_running -= lot.processor.delay is not None
 
     def _news(self) -> None:
         """Wake who follows the work, and as many of those who wait for work as there is work for.

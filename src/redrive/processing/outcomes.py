@@ -12,9 +12,11 @@ from redrive.record import Record, Write
 
 if TYPE_CHECKING:
     from redrive.app import App
+    from redrive.processing.work import Work
 
-Kind = Literal["park", "bury", "discard", "hop", "skip"]
-"""`hop`: it moved on without a handler's call; `skip`: it was written for another app."""
+Kind = Literal["park", "bury", "discard", "hop", "skip", "duplicate"]
+"""`hop`: it moved on without a handler's call; `skip`: it was written for another app;
+`duplicate`: what it asks for was done before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,14 @@ class Outcome:
     reason: str = ""
     envelope: Envelope | None = None
     error: BaseException | None = None
+    sends: Sequence[Write] = ()
+    """Those of the writes that a recovery has sent: the first ones."""
 
 
 class Report:
     """What a step of a processor brought about."""
 
-    __slots__ = ("done", "outcomes", "sent")
+    __slots__ = ("done", "given_back", "outcomes", "sent")
 
     def __init__(self) -> None:
         self.done: list[int] = []
@@ -42,6 +46,8 @@ class Report:
         """Offsets of records that are done, each with what its handler has sent."""
         self.outcomes: list[Outcome] = []
         """All others."""
+        self.given_back: list[tuple[Work, int]] = []
+        """Records that will be read again, and when they may run: they have no outcome yet."""
 
     def __bool__(self) -> bool:
         return bool(self.done or self.sent or self.outcomes)
@@ -54,6 +60,14 @@ class Report:
             *(offset for offset, _ in self.sent),
             *(outcome.offset for outcome in self.outcomes),
         ]
+
+
+def durable(report: Report) -> Report:
+    """The same outcomes, with nothing left to write."""
+    rest = Report()
+    rest.done = [*report.done, *(offset for offset, _ in report.sent)]
+    rest.outcomes = [replace(each, writes=(), sends=()) for each in report.outcomes]
+    return rest
 
 
 class Subject(NamedTuple):
@@ -97,9 +111,10 @@ def end(
     offset, record, envelope = subject
     last = replace(envelope, due=None, not_before=None, dead_reason=decision.reason)
     if isinstance(decision, Discard):
-        return Outcome("discard", offset, record, tuple(sends), decision.reason, last, error)
+        given = tuple(sends)
+        return Outcome("discard", offset, record, given, decision.reason, last, error, given)
     writes = (*sends, _write(app.dead_topic, record, last))
-    return Outcome("bury", offset, record, writes, decision.reason, last, error)
+    return Outcome("bury", offset, record, writes, decision.reason, last, error, tuple(sends))
 
 
 def _write(topic: str, record: Record, envelope: Envelope) -> Write:

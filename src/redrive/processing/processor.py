@@ -10,13 +10,15 @@ from redrive import decisions
 from redrive import envelope as envelopes
 from redrive.backoff import Backoff
 from redrive.envelope import Envelope
-from redrive.errors import HandlerTimeout, PastError, Undecodable
+from redrive.errors import Conflict, HandlerTimeout, PastError, Undecodable
 from redrive.processing import intake, outcomes
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
+from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
 from redrive.processing.outcomes import Outcome, Report, Subject
 from redrive.processing.work import (
+    DUPLICATE,
     Ending,
     Lane,
     Lot,
@@ -60,6 +62,7 @@ class PartitionProcessor:
         self._holding = Holding()
         self._given_back = GivenBack()
         self._returned: set[Lane] = set()
+        self._detained: set[Work] = set()
         self._lots: set[Lot] = set()
         self._unacked: dict[Work, int | None] = {}
         self._early_acks: dict[Work, Result] = {}
@@ -191,6 +194,8 @@ class PartitionProcessor:
             return None
         lot = Lot(self, works, lanes)
         self._lots.add(lot)
+        if self._detained:
+            self._detained.difference_update(works)
         return lot
 
     # Results come back
@@ -222,8 +227,39 @@ class PartitionProcessor:
                     holds[work.lane] = max(wait, holds.get(work.lane, 0))
         if finished:
             self._lots.discard(lot)
+        self._give_back(report)
         self._put_back(lot, again, holds, finished=finished)
         return report
+
+    def judge(self, work: Work, result: Result, now: int, judged: Judged) -> None:
+        """Decide about one result of a lot, without acting on it.
+
+        Nothing changes but the record's own count and error, which `judged.undo()` takes back. No
+        lock is needed: the record is the lot's.
+        """
+        judged.remember(work)
+        wait = self._result(work, result, now, judged.report)
+        if wait is not None:
+            judged.waits[work] = wait
+
+    def finish(self, lot: Lot, judged: Judged) -> None:
+        """End a lot whose results were judged: put back what has no outcome, free its lanes."""
+        if self.closed:
+            return
+        self._lots.discard(lot)
+        self._give_back(judged.report)
+        rest = self._not_behind_returned(judged.unfinished(lot))
+        holds: dict[Lane, int] = {}
+        for work in rest:
+            until = judged.waits.get(work)
+            if work.lane is None:
+                self._lanes.put_back([work], until=until)
+            elif until is not None:
+                holds[work.lane] = max(until, holds.get(work.lane, 0))
+        self._lanes.put_back([work for work in rest if work.lane is not None])
+        self._detained |= judged.detained
+        for lane in lot.lanes:
+            self._lanes.free(lane, until=holds.get(lane))
 
     def acknowledge(self, work: Work, result: Result, now: int) -> Report:
         """Take a manual acknowledgement; it may come before its handler returns."""
@@ -248,7 +284,7 @@ class PartitionProcessor:
         """Park what waits in place, where its policy has a delay topic for it."""
         report = Report()
         for work in self._lanes.sleepers():
-            if work.ending is not None or work.envelope is None:
+            if work.ending is not None or work.envelope is None or work in self._detained:
                 continue
             decision = work.handler.retry.park_instead(work.envelope, now)
             if decision is not None:
@@ -284,12 +320,7 @@ class PartitionProcessor:
         for work in again:
             if work.lane is None:
                 self._lanes.put_back([work], until=holds[None])
-        rest = lot.works[lot.reported :] if finished else []
-        if self._returned:
-            behind = [work for work in rest if work.lane in self._returned]
-            self.tracker.give_back([work.offset for work in behind], self.epoch)
-            rest = [work for work in rest if work.lane not in self._returned]
-            self._returned.clear()
+        rest = self._not_behind_returned(lot.works[lot.reported :] if finished else [])
         self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
         if not finished:
             return
@@ -298,9 +329,20 @@ class PartitionProcessor:
         for lane in lot.lanes:
             self._lanes.free(lane, until=holds.get(lane))
 
+    def _not_behind_returned(self, works: list[Work]) -> list[Work]:
+        """Those that stay here; who stood behind a record that was given back goes with it."""
+        if not self._returned:
+            return works
+        behind = [work.offset for work in works if work.lane in self._returned]
+        self.tracker.give_back(behind, self.epoch)
+        stay = [work for work in works if work.lane not in self._returned]
+        self._returned.clear()
+        return stay
+
     def _settle_ack(self, work: Work, result: Result, now: int, report: Report) -> None:
         self._unacked.pop(work)
         wait = self._result(work, result, now, report)
+        self._give_back(report)
         if wait is not None:
             self._lanes.put_back([work], until=wait)
         if work.lane is not None:
@@ -315,9 +357,12 @@ class PartitionProcessor:
             return None
         if isinstance(result, BaseException):
             return self._failed(work, result, now, report)
-        if work.ending is not None:
-            self._end(work, work.ending.decision, work.ending.error, report, result or ())
-        elif result:
+        if result is DUPLICATE:
+            report.outcomes.append(Outcome("duplicate", work.offset, work.record))
+        elif work.ending is not None:
+            sends = result if isinstance(result, list) else ()
+            self._end(work, work.ending.decision, work.ending.error, report, sends)
+        elif isinstance(result, list):
             report.sent.append((work.offset, result))
         else:
             report.done.append(work.offset)
@@ -340,16 +385,16 @@ class PartitionProcessor:
                 return None
             envelope = self._origin_envelope(work.record, work.received)
         work.envelope = envelope = envelope.failed(error, trace=self.app.error_traces)
-        if isinstance(error, Undecodable):
-            undecodable = decisions.Bury("undecodable")
-            return now if self._ended(work, undecodable, error, report) else None
+        if isinstance(error, Undecodable | Conflict):
+            reason = "conflict" if isinstance(error, Conflict) else "undecodable"
+            return now if self._ended(work, decisions.Bury(reason), error, report) else None
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
             case decisions.Again(wait):
                 work.tries += 1
                 return now + wait
             case decisions.Return(wait):
-                self._give_back(work, now + wait)
+                report.given_back.append((work, now + wait))
             case decisions.Park():
                 report.outcomes.append(
                     outcomes.park(self.app, self._subject(work), decision, error)
@@ -385,13 +430,14 @@ class PartitionProcessor:
         report.outcomes.append(outcomes.park(self.app, self._subject(work), later, error))
         return None
 
-    def _give_back(self, work: Work, until: int) -> None:
-        behind: list[Work] = []
-        if work.lane is not None:  # nobody behind it in its lane may overtake it
-            behind = self._lanes.empty(work.lane)
-            self._returned.add(work.lane)
-        self._given_back.add(work.offset, work.tries + 1, until)
-        self.tracker.give_back([work.offset, *(each.offset for each in behind)], self.epoch)
+    def _give_back(self, report: Report) -> None:
+        for work, until in report.given_back:
+            behind: list[Work] = []
+            if work.lane is not None:  # nobody behind it in its lane may overtake it
+                behind = self._lanes.empty(work.lane)
+                self._returned.add(work.lane)
+            self._given_back.add(work.offset, work.tries + 1, until)
+            self.tracker.give_back([work.offset, *(each.offset for each in behind)], self.epoch)
 
     def _end(
         self,

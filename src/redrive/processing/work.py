@@ -104,5 +104,12 @@ class Pending:
 
 PENDING: Final = Pending()
 
-Result = None | list[Write] | BaseException | Pending
-"""What came of one call: done, done with messages to send, failed, or not yet known."""
+
+class Duplicate:
+    """The result of a record that needs no call: what it asks for was done before."""
+
+
+DUPLICATE: Final = Duplicate()
+
+Result = None | list[Write] | BaseException | Pending | Duplicate
+"""What came of one call: done, done with messages to send, failed, not yet known, or not needed."""

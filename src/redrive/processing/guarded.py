@@ -1,0 +1,60 @@
+"""Calling handlers within a unit of work: each call can be undone without the others.
+
+Written once for sync and async functions: what is sync never waits, and so needs no event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from redrive.processing import calling
+from redrive.processing.scope import Scope
+from redrive.processing.work import DUPLICATE, Result, Work
+from redrive.record import Write
+
+
+class Guard(Protocol):
+    """What makes one call undoable: a savepoint, where the work is done in a database."""
+
+    async def begin(self) -> None:
+        """A call begins."""
+        ...
+
+    async def keep(self, sends: Sequence[Write]) -> bool:
+        """What the call did shall count; False: one of these was sent before, and it is undone."""
+        ...
+
+    async def undo(self, error: BaseException) -> None:
+        """What the call did shall not count; raises where that was no fault of the call."""
+        ...
+
+
+async def call(work: Work, scope: Scope, guard: Guard, *, is_async: bool) -> Result:
+    """Call the function for one record, which was decoded."""
+    await guard.begin()
+    result = await calling.call_decoded(work, scope, is_async=is_async)
+    if isinstance(result, BaseException):
+        await guard.undo(result)
+    elif not await guard.keep(result if isinstance(result, list) else ()):
+        return DUPLICATE
+    return result
+
+
+async def call_batch(
+    works: Sequence[Work], scope: Scope, guard: Guard, *, is_async: bool
+) -> list[Result]:
+    """Call a batch handler; one by one, where it did not say which of its records failed."""
+    await guard.begin()
+    results = await calling.call_batch_decoded(works, scope, is_async=is_async)
+    if isinstance(results, BaseException):
+        await guard.undo(results)
+        if len(works) == 1:
+            return [results]
+    else:
+        sends = [write for each in results if isinstance(each, list) for write in each]
+        if await guard.keep(sends):
+            return results
+        if len(works) == 1:
+            return [DUPLICATE]
+    return [(await call_batch([work], scope, guard, is_async=is_async))[0] for work in works]

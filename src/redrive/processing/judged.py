@@ -1,0 +1,64 @@
+"""Judged: what the results of a lot come to, before any of it is durable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redrive.processing.outcomes import Report
+from redrive.processing.work import Lot, Work
+
+if TYPE_CHECKING:
+    from redrive.envelope import Envelope
+    from redrive.processing.work import Ending
+
+
+class Judged:
+    """What the results of records of one lot come to; it can be taken back until it is durable.
+
+    A unit of work collects one for its own records, and adds it to that of the whole lot when it
+    is committed.
+    """
+
+    __slots__ = ("_before", "detained", "report", "settled", "waits")
+
+    def __init__(self) -> None:
+        self.report = Report()
+        self.waits: dict[Work, int] = {}
+        """Until when records without an outcome wait before they are called again."""
+        self.detained: set[Work] = set()
+        """Those of them that wait for no fault of theirs: broker, database or a rival."""
+        self.settled: set[int] = set()
+        """The offsets that have an outcome, or were given back."""
+        self._before: list[tuple[Work, int, Envelope | None, Ending | None]] = []
+
+    def remember(self, work: Work) -> None:
+        """Keep what a judgement is about to change."""
+        self._before.append((work, work.tries, work.envelope, work.ending))
+
+    def undo(self) -> None:
+        """Nothing of it happened: nothing counts against any record."""
+        for work, tries, envelope, ending in reversed(self._before):
+            work.tries, work.envelope, work.ending = tries, envelope, ending
+        self._before.clear()
+
+    def detain(self, work: Work, until: int) -> None:
+        """Let a record wait that nobody has anything against."""
+        self.waits[work] = until
+        self.detained.add(work)
+
+    def add(self, committed: Judged) -> None:
+        """Take in what a unit of work has made durable."""
+        self.report.given_back += committed.report.given_back
+        self.waits |= committed.waits
+        self.settled.update(committed.report.offsets)
+        self.settled.update(work.offset for work, _ in committed.report.given_back)
+
+    def unfinished(self, lot: Lot) -> list[Work]:
+        """The records of the lot that go back to their lanes, in their order."""
+        return [work for work in lot.works if work.offset not in self.settled]
+
+    def goes_on(self, work: Work) -> bool:
+        """Whether those behind a record may run, after it was judged."""
+        return work not in self.waits and all(
+            work is not gone for gone, _ in self.report.given_back
+        )
