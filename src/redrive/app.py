@@ -17,11 +17,11 @@ from redrive.backoff import GiveBack
 from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
+from redrive.guarantees import GUARANTEES, Delivery
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import is_topic_name
 
-Delivery = Literal["at-least-once", "idempotent", "outbox", "idempotent+outbox", "transaction"]
 Ordering = Literal["partition", "key", "unordered"]
 Ack = Literal["auto", "manual"]
 Commit = Literal["batch", "immediate"]
@@ -73,6 +73,8 @@ class App:
         commit: Commit | None = None,
         on_data_loss: OnDataLoss = "stop",
         error_traces: bool = False,
+        inbox_ttl: Duration | None = None,
+        database_connections: int = 8,
         **settings: Unpack[SettingsArguments],
     ) -> None:
         self.name = name
@@ -84,6 +86,9 @@ class App:
         self.commit = commit
         self.on_data_loss = on_data_loss
         self.error_traces = error_traces
+        self.inbox_ttl = self._duration("inbox_ttl", inbox_ttl)
+        """How long ids are remembered; None: as long as a record can come back."""
+        self.database_connections = database_connections
         self.settings = settings
         self.resources: dict[str, Callable[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
@@ -212,6 +217,11 @@ class App:
                 problems.append(
                     f"{where}: GiveBack exists on the worker only; use InPlace, or --engine worker"
                 )
+            if engine == "spark" and _is_uninterruptible(handler):
+                problems.append(
+                    f"{where}: timeout= of a function that is not async exists on the worker only:"
+                    " a task cannot go on without it; make it async, or use --engine worker"
+                )
         if engine == "spark" and self.commit is not None:
             problems.append("commit= exists on the worker only: on Spark each task commits")
         if problems:
@@ -269,6 +279,8 @@ class App:
                 yield f"{option} is {given!r}; it can be {' or '.join(map(repr, known))}"
         if not (_is_whole(self.concurrency) and 1 <= self.concurrency <= _MAX_CONCURRENCY):
             yield f"concurrency is {self.concurrency!r}; it can be 1 to {_MAX_CONCURRENCY}"
+        if not (_is_whole(self.database_connections) and self.database_connections >= 1):
+            yield f"database_connections is {self.database_connections!r}; at least 1 is needed"
         if not self._handlers:
             yield "it has no handlers: decorate a function with @app.handler(topic)"
         for topic in self._recoveries:
@@ -287,14 +299,23 @@ class App:
             yield f"batch is {handler.batch!r}: the most records per call, at least 1"
         if inspect.isgeneratorfunction(handler.call) or inspect.isasyncgenfunction(handler.call):
             yield f"{_name_of(handler.call)} yields, and would never run: use ctx.send instead"
-        if handler.timeout is not None and handler.ack != "manual" and not handler.is_async:
-            yield "timeout= needs an async handler or manual acks: a function cannot be interrupted"
         if handler.ack not in get_args(Ack):
             yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
         if handler.ack == "manual" and self.delivery == "transaction":
             yield (
                 "manual acks cannot be combined with transaction: it commits a contiguous prefix"
                 " of records, and cannot wait for one of them"
+            )
+        database = self.delivery in GUARANTEES and GUARANTEES[self.delivery].database
+        if handler.ack == "manual" and database:
+            yield (
+                f"manual acks cannot be combined with {self.delivery}: its transaction is committed"
+                " when the handler returns, and cannot wait for an acknowledgement"
+            )
+        if database and _is_uninterruptible(handler):
+            yield (
+                f"timeout= with {self.delivery} needs an async handler: the transaction of a"
+                " function that does not come back would stay open"
             )
         if handler.ack == "manual" and handler.batch is not None:
             yield "manual acks belong to single records: drop batch= or ack="
@@ -313,6 +334,10 @@ class App:
         except ConfigurationError as mistake:
             self._problems.append(f"{where}: {mistake}")
             return None
+
+
+def _is_uninterruptible(handler: Handler) -> bool:
+    return handler.timeout is not None and handler.ack != "manual" and not handler.is_async
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

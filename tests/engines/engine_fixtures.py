@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import EngineUnderTest, OnSpark, Running, World
+from running import EngineUnderTest, OnSpark, OnWorker, Running, World
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +20,11 @@ def spark_session() -> Iterator[Any]:
     spark.stop()
 
 
-@pytest.fixture(params=["spark"])
+@pytest.fixture(params=["spark", "worker"])
 def engine(request: pytest.FixtureRequest) -> EngineUnderTest:
     """Each engine in turn; the tests are the same."""
+    if request.param == "worker":
+        return OnWorker()
     return OnSpark(request.getfixturevalue("spark_session"))
 
 

@@ -85,6 +85,34 @@ class _SparkRun:
             query.stop()
 
 
+class OnWorker:
+    """A worker in this process."""
+
+    name = "worker"
+
+    def start(self, target: str, bootstrap: str, **options: Any) -> Running:
+        from redrive.engines.worker.options import Options
+        from redrive.engines.worker.worker import start
+
+        return _WorkerRun(start(target, options=Options(**options), bootstrap=bootstrap))
+
+
+class _WorkerRun:
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+        self.handle = worker
+
+    def check(self) -> None:
+        self.worker.check()
+
+    def stop(self) -> None:
+        self.worker.stop()
+        self.worker.check()
+
+    def kill(self) -> None:
+        self.worker.stop()
+
+
 class World:
     """A Kafka with the topics of one app, and what its handlers have told."""
 

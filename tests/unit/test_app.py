@@ -137,7 +137,6 @@ def test_every_mistake_of_an_app_is_told_at_once():
     app_with("d", app=app, batch=0)
     app_with("e", app=app, ack="later")
     app_with("f", app=app, batch=10, ack="manual")
-    app_with("g", app=app, timeout="5s")
     app_with("h", app=app, function=generating)
     app.recover("nothing")(recover)
     app.recover(recover)
@@ -163,7 +162,6 @@ def test_every_mistake_of_an_app_is_told_at_once():
         'handler of "d": batch is 0',
         "handler of \"e\": ack is 'later'",
         'handler of "f": manual acks belong to single records',
-        'handler of "g": timeout= needs an async handler or manual acks',
         'handler of "h": generating yields, and would never run',
         'a recovery for "nothing", which has no handler',
         "two recoveries for the app",
@@ -234,11 +232,14 @@ def test_spark_refuses_what_only_the_worker_can_do_and_says_so():
     app = App("items", commit="immediate")
     app_with("a", app=app, retry=RetryPolicy(first=GiveBack(3)))
     app_with("b", app=app)
+    app_with("c", app=app, timeout="5s")
     app.check()
     app.check("worker")
     problems = mistakes_of(app, "spark")
     assert [problem.partition(": ")[2].split(";")[0] for problem in problems] == [
         'handler of "a": GiveBack exists on the worker only',
+        'handler of "c": timeout= of a function that is not async exists on the worker only:'
+        " a task cannot go on without it",
         "commit= exists on the worker only: on Spark each task commits",
     ]
 

@@ -119,7 +119,8 @@ def _arguments(bootstrap: str | None, spark_conf: list[str]) -> SettingsArgument
 
 def _run(target: str, options: Options, arguments: SettingsArguments, around: Around) -> None:
     require_spark()
-    from redrive.engines.spark import preflight, queries
+    from redrive.engines import preflight
+    from redrive.engines.spark import queries
 
     app = load_app(target)
     app.check("spark")
@@ -129,7 +130,7 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
     with Stopping() as stopping:
         with steps(console) as say:
             say("looking at Kafka")
-            preflight.check(app, settings, target)
+            preflight.check(app, settings, target, engine="spark")
             say("starting Spark")
             spark = start_spark(app.name, settings, around.master, around.log_level)
         with ended(spark):

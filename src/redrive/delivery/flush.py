@@ -51,10 +51,15 @@ class FlushDelivery:
         self._refused: list[Item] = []
         self._wait = REFUSED_WAIT
         self._again = 0
+        self.taken = 0
+        """How many reports were taken."""
+        self.settled = 0
+        """How many of them, in the order in which they came, are durable or refused."""
 
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes."""
         self._noted.append((processor, report))
+        self.taken += 1
 
     @property
     def refused(self) -> int:
@@ -102,12 +107,14 @@ class FlushDelivery:
         return []
 
     def _settle(self, noted: list[Noted], error: PublishError | None) -> list[Complete]:
-        if error is not None:
-            return self._keep([item for each in noted for item in _items(*each)], error)
         complete: list[Complete] = []
-        for processor, report in noted:
-            processor.settle(report.offsets)
-            complete += [(processor, outcome) for outcome in report.outcomes]
+        if error is not None:
+            complete = self._keep([item for each in noted for item in _items(*each)], error)
+        else:
+            for processor, report in noted:
+                processor.settle(report.offsets)
+                complete += [(processor, outcome) for outcome in report.outcomes]
+        self.settled += len(noted)
         return complete
 
     def _try_again(self) -> list[Complete]:

@@ -87,6 +87,16 @@ class Figures:
         self.news.append(Batch(lane, number, dict(counts), seconds, trouble))
         return read
 
+    def count(self, lane: Lane, kind: str, records: int) -> None:
+        """Take note of outcomes that belong to no batch."""
+        with self._lock:
+            self.lanes[lane].counts[kind] += records
+
+    def late(self, sample: list[int]) -> None:
+        """Take note of how late parked records were, in milliseconds."""
+        with self._lock:
+            self._add_lateness(sample)
+
     def failed(self, lane: Lane, trouble: str, *, number: int = 0, seconds: float = 0.0) -> None:
         """Take note of a batch that failed as a whole."""
         with self._lock:

@@ -36,18 +36,31 @@ class TransactionError(BrokerError):
 class TransactionalProducer:
     """One transactional id; after any error it is finished, and a new one has to be made."""
 
-    def __init__(self, settings: Settings, transactional_id: str, group: str) -> None:
+    def __init__(
+        self, settings: Settings, transactional_id: str, group: str, *, member: bool = False
+    ) -> None:
+        """With `member`, each commit is given the word of a consumer of the group."""
         self.id = transactional_id
         self._group = group
         config = producer_config(settings)
         config["transactional.id"] = transactional_id
         config["transaction.timeout.ms"] = 60_000
         self._producer = make_handle(Producer, config)
-        self._membership = _membership(settings, group)
+        self._membership = None if member else _membership(settings, group)
         self._call("begin to use", lambda: self._producer.init_transactions(TIMEOUT))
 
-    def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
-        """Write all and commit the progress in one transaction."""
+    def commit(
+        self,
+        writes: Sequence[Write],
+        positions: Mapping[TopicPartition, Position],
+        membership: object = None,
+    ) -> None:
+        """Write all and commit the progress in one transaction.
+
+        A member of the group says so by its `membership`: then one that was shut out of the group
+        meanwhile cannot commit. Without it, it is said that nobody is in the group.
+        """
+        membership = membership or self._membership
         handed = KafkaHandover(writes, self._producer)
         offsets = [
             confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
@@ -59,7 +72,7 @@ class TransactionalProducer:
             produce(producer, writes, handed)
             self._call(
                 "send offsets to",
-                lambda: producer.send_offsets_to_transaction(offsets, self._membership, TIMEOUT),
+                lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),
             )
             _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from math import inf
+from threading import get_ident
 from time import monotonic
 from typing import Final
 
@@ -15,7 +16,7 @@ from redrive.envelope import text_of
 from redrive.errors import HandlerTimeout, Undecodable
 from redrive.policy import causes
 from redrive.processing.context import BatchContext, Context
-from redrive.processing.scope import Scope
+from redrive.processing.scope import Scope, UnderWay
 from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
 from redrive.signals import Signal
@@ -33,18 +34,28 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
     begins with no record after `until` on the monotonic clock.
     """
     if lot.in_one_call:
+        if lot.handler.timeout is not None:
+            scope.under_way[get_ident()] = UnderWay(lot, lot.works[0], monotonic())
         return _call_batch(lot.works, scope)
     results: list[Result] = []
     call = _recover if lot.recovering else _call
     if call is _call and lot.handler.decode is None and lot.handler.ack == "auto":
         call = _call_plainly
-    told = monotonic()
+    times = scope.times
+    timed = lot.handler.timeout is not None
+    told = began = monotonic()
     for work in lot.works:
         if lot.cancelled:
             break
+        if timed:
+            results = _tell_before(results, tell)
+            scope.under_way[get_ident()] = UnderWay(lot, work, monotonic())
         result = call(work, scope)
         results.append(result)
         now = monotonic()
+        if times is not None:
+            times.add(now - began)
+            began = now
         if isinstance(result, BaseException) or now >= until:
             break
         if now - told > REPORT_EVERY:
@@ -52,6 +63,13 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
             results = []
             told = now
     return results
+
+
+def _tell_before(results: list[Result], tell: Tell) -> list[Result]:
+    """Tell what is known before a call that may never end: only its record is lost with it."""
+    if results:
+        tell(results)
+    return []
 
 
 async def run_async(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:

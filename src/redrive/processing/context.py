@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.envelope import Envelope, user_headers
 from redrive.errors import ContextError
+from redrive.ids import MessageId
 from redrive.record import Headers, Record, Write, is_topic_name
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ class _Sender:
         key: bytes | str | None = None,
         headers: HeadersGiven = (),
         partition: int | None = None,
+        id: MessageId = None,  # noqa: A002 -- the word for it, and only a parameter
     ) -> None:
         """Write a message if, and only if, this record is done: never for an attempt that failed.
 
         Bytes and None are written as they are, text as UTF-8, dicts, lists and numbers as JSON.
+        With `id` (an outbox only), a record that sends what was sent before is a duplicate.
         """
         if not self._open:
             raise ContextError(
@@ -57,6 +60,8 @@ class _Sender:
         _check_place(topic, partition)
         made = (topic, key, value, _headers(headers) if headers else (), partition, None)
         write = _new(Write, made)  # a Write, by the tuple's own constructor: in half the time
+        if id is not None:
+            write = self._scope.identified(write, id)
         if self._sends is None:
             self._sends = [write]
         else:
@@ -64,7 +69,16 @@ class _Sender:
 
     @property
     def db(self) -> Any:
-        """The connection whose transaction the record's outcome is part of."""
+        """The connection whose transaction the record's outcome is part of.
+
+        A `psycopg.Connection`, in async handlers a `psycopg.AsyncConnection`. Its transaction is
+        not the handler's to end: it is committed with the outcome.
+        """
+        if not self._open:
+            raise ContextError(
+                "ctx.db after the record's outcome: its transaction has ended with it; use it"
+                " before the handler returns"
+            )
         return self._scope.connection()
 
     @property
@@ -99,6 +113,16 @@ class Context(_Sender):
         """Which attempt this is: 1 at first, one more each time the record was parked."""
         envelope = self._work.envelope
         return 1 if envelope is None else envelope.attempt
+
+    @property
+    def record(self) -> Record:
+        """The record itself."""
+        return self._work.record
+
+    @property
+    def consumer(self) -> Any:
+        """The consumer of the record's partition: `pause()`, `resume()`, `position` (worker)."""
+        return self._scope.consumer(self._work)
 
     @property
     def tries(self) -> int:

@@ -153,6 +153,18 @@ class Dispatcher:
             self._ended(lot)
             self._news()
 
+    def give_up(self, lot: Lot, error: BaseException) -> bool:
+        """Fail the record that a lot's thread does not come back from; False: it just did."""
+        with self.changed:
+            if lot.abandoned or lot.finished:
+                return False
+            left = len(lot.works) - lot.reported
+            results: list[Result] = [error] * (left if lot.in_one_call else 1)
+            self._take_results(lot, results, finished=True)
+            lot.abandoned = True
+            self._news()
+            return True
+
     def acknowledge(self, work: Work, result: Result) -> None:
         """Take a manual acknowledgement."""
         with self.changed:
@@ -208,6 +220,8 @@ class Dispatcher:
 
     def _take_results(self, lot: Lot, results: list[Result], *, finished: bool) -> None:
         # Within the lock: the next record of a lane must not be told of before this one.
+        if lot.abandoned:
+            return
         processor = lot.processor
         now = self._clock.now()
         self._tell(processor, processor.complete(lot, results, now, finished=finished))
@@ -215,6 +229,7 @@ class Dispatcher:
             self._ended(lot)
 
     def _ended(self, lot: Lot) -> None:
+        lot.finished = True
         self._running -= 1
         self._parked_running -= lot.processor.delay is not None
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from math import inf
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from redrive.processing import calling
+from redrive.processing import calling, hanging
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.resources import Resources, without_loop
-from redrive.processing.scope import Scope
+from redrive.processing.scope import Scope, Units
 from redrive.processing.work import Lot, Result
 
 if TYPE_CHECKING:
     from redrive.app import App
 
 _T = TypeVar("_T")
+_JOIN: Final = 0.1
 
 
 class Executor(Protocol):
@@ -27,6 +29,10 @@ class Executor(Protocol):
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources, then begin to take lots."""
+        ...
+
+    def give_up_hung(self) -> int:
+        """Give up handlers whose time-out is over; gives how many threads are lost by it."""
         ...
 
     def close(self) -> None:
@@ -68,6 +74,9 @@ class InlineExecutor:
         lots = 0
         while monotonic() < until and (lot := self._dispatcher.take()) is not None:
             lots += 1
+            if self._scope.units is not None:
+                self._run_unit(self._scope.units, lot, until)
+                continue
             tell = _teller(self._dispatcher, lot)
             if lot.is_async:
                 results = self._wait(calling.run_async(lot, self._scope, tell))
@@ -75,6 +84,16 @@ class InlineExecutor:
                 results = calling.run(lot, self._scope, tell, until)
             self._dispatcher.report(lot, results)
         return lots
+
+    def _run_unit(self, units: Units, lot: Lot, until: float) -> None:
+        if lot.is_async:
+            self._wait(units.run_async(lot, self._dispatcher, until))
+        else:
+            units.run(lot, self._dispatcher, until)
+
+    def give_up_hung(self) -> int:
+        """Nobody is there to notice: the caller's own thread runs the handlers."""
+        return 0
 
     def close(self) -> None:
         """Close the resources."""
@@ -110,25 +129,41 @@ class ThreadExecutor:
         self._dispatcher = dispatcher
         self._scope.acknowledge = dispatcher.acknowledge
         self._scope.resources = without_loop(self._resources.open())
-        for number in range(self._concurrency):
-            name = f"redrive-{self._scope.app.name}-{number}"
-            thread = Thread(target=self._work, name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        for _ in range(self._concurrency):
+            self._start_thread()
+
+    def give_up_hung(self) -> int:
+        """Give up handlers whose time-out is over, and put a new thread in each one's place."""
+        given_up = hanging.give_up_hung(self._scope, self._dispatcher)
+        for _ in given_up:
+            self._start_thread()
+        return len(given_up)
+
+    def _start_thread(self) -> None:
+        name = f"redrive-{self._scope.app.name}-{len(self._threads)}"
+        thread = Thread(target=self._work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def close(self) -> None:
         """Take nothing new, wait for what runs, then close the resources."""
         self._closing = True
         self._dispatcher.wake_all()
         for thread in self._threads:
-            thread.join()
+            while thread.is_alive() and not self._is_lost(thread):
+                thread.join(_JOIN)
         without_loop(self._resources.close())
 
     def _work(self) -> None:
         dispatcher, scope = self._dispatcher, self._scope
         while (lot := dispatcher.wait_and_take(self._is_closing)) is not None:
+            if scope.units is not None:
+                scope.units.run(lot, dispatcher)
+                continue
             while lot is not None:
                 results = calling.run(lot, scope, _teller(dispatcher, lot))
+                if lot.abandoned:
+                    return  # another thread has its place by now
                 if self._closing:
                     dispatcher.report(lot, results)
                     return
@@ -136,6 +171,10 @@ class ThreadExecutor:
 
     def _is_closing(self) -> bool:
         return self._closing
+
+    def _is_lost(self, thread: Thread) -> bool:
+        call = self._scope.under_way.get(thread.ident or 0)
+        return call is not None and call.lot.abandoned
 
 
 class AsyncExecutor:
@@ -149,13 +188,14 @@ class AsyncExecutor:
         self._busy = 0
         self._told = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[Lot, asyncio.Future[list[Result]]] = {}
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources, then begin to take lots."""
         self._dispatcher = dispatcher
         self._scope.acknowledge = dispatcher.acknowledge
         self._loop = asyncio.new_event_loop()
-        self._beside = ThreadPoolExecutor(self._concurrency, thread_name_prefix="redrive-beside")
+        self._beside = self._make_threads()
         self._thread = Thread(target=self._loop.run_forever, name="redrive-loop", daemon=True)
         self._thread.start()
         try:
@@ -176,6 +216,24 @@ class AsyncExecutor:
             self._submit(self._resources.close()).result()
         finally:
             self._stop_loop()
+
+    def give_up_hung(self) -> int:
+        """Give up sync handlers whose time-out is over; async ones end by themselves."""
+        given_up = hanging.give_up_hung(self._scope, self._dispatcher)
+        if given_up:
+            lost, self._beside = self._beside, self._make_threads()
+            lost.shutdown(wait=False)
+        for call in given_up:
+            self._loop.call_soon_threadsafe(self._let_go, call.lot)
+        return len(given_up)
+
+    def _let_go(self, lot: Lot) -> None:
+        waiting = self._waiting.pop(lot, None)
+        if waiting is not None:
+            waiting.cancel()
+
+    def _make_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._concurrency, thread_name_prefix="redrive-beside")
 
     def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -203,6 +261,9 @@ class AsyncExecutor:
 
     async def _work(self, lot: Lot) -> None:
         taken: Lot | None = lot
+        if self._scope.units is not None:
+            await self._run_units(self._scope.units, lot)
+            taken = None
         while taken is not None:
             results = await self._run(taken)
             if self._closing:
@@ -213,6 +274,16 @@ class AsyncExecutor:
         if not self._busy:
             self._idle.set()
 
+    async def _run_units(self, units: Units, lot: Lot) -> None:
+        taken: Lot | None = lot
+        while taken is not None:
+            if taken.is_async:
+                await units.run_async(taken, self._dispatcher)
+            else:
+                run = partial(units.run, taken, self._dispatcher)
+                await self._loop.run_in_executor(self._beside, run)
+            taken = None if self._closing else self._dispatcher.take()
+
     async def _wait_until_idle(self) -> None:
         while self._busy:
             self._idle.clear()
@@ -222,7 +293,16 @@ class AsyncExecutor:
         tell = _teller(self._dispatcher, lot)
         if lot.is_async:
             return await calling.run_async(lot, self._scope, tell)
-        return await self._loop.run_in_executor(self._beside, calling.run, lot, self._scope, tell)
+        call = self._loop.run_in_executor(self._beside, calling.run, lot, self._scope, tell)
+        self._waiting[lot] = call
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not lot.abandoned:
+                raise
+            return []
+        finally:
+            self._waiting.pop(lot, None)
 
     def _submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

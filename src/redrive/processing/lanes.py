@@ -23,9 +23,11 @@ class Lanes:
     starve the others. Records without order (unordered, or with a null key) are in no lane.
     """
 
-    def __init__(self, ordering: Ordering, concurrency: int) -> None:
+    def __init__(self, ordering: Ordering, concurrency: int, *, together: bool = False) -> None:
+        """With `together`, a lot is taken from several lanes: one transaction for all of them."""
         self._ordering = ordering
         self._concurrency = concurrency
+        self._together = together
         self._lanes: dict[object, Lane] = {}
         self._ready: deque[Lane] = deque()
         self._free: deque[Work] = deque()
@@ -106,7 +108,8 @@ class Lanes:
         size = _lot_size(head, LOT)
         works = _alike(lane.queue, size)
         lanes = [lane]
-        while _is_batch(head) and len(works) < size and self._ready:
+        most = size if _is_batch(head) else self._most_lanes(head)
+        while len(lanes) < most and len(works) < size and self._ready:
             # A batch is filled from several lanes; each is busy until the call has ended.
             if not _same(head, self._ready[0].queue[0]):
                 break
@@ -140,6 +143,12 @@ class Lanes:
         works = list(lane.queue)
         lane.queue.clear()
         return works
+
+    def _most_lanes(self, head: Work) -> int:
+        if not self._together or head.handler.ack == "manual":
+            return 1
+        # As few as leave enough for all threads.
+        return max(1, (len(self._ready) + 1) // (2 * self._concurrency))
 
     def _take_free(self) -> list[Work]:
         free = self._free

@@ -11,6 +11,7 @@ from redrive import envelope as envelopes
 from redrive.backoff import Backoff
 from redrive.envelope import Envelope
 from redrive.errors import Conflict, HandlerTimeout, PastError, Undecodable
+from redrive.guarantees import GUARANTEES
 from redrive.processing import intake, outcomes
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
@@ -58,7 +59,8 @@ class PartitionProcessor:
         self.tracker = tracker
         self.epoch = tracker.epoch
         self.closed = False
-        self._lanes = Lanes(self.app.ordering, self.app.concurrency)
+        together = GUARANTEES[self.app.delivery].database
+        self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
         self._holding = Holding()
         self._given_back = GivenBack()
         self._returned: set[Lane] = set()
@@ -115,14 +117,14 @@ class PartitionProcessor:
             report.outcomes.append(self._orphan(Subject(record.offset, seen, known)))
             return
         work = Work(self, seen, handler, record.offset, now, envelope)
+        work.tries, until = self._given_back.taken_up(record.offset)
         if self.delay is None or envelope is None:
-            work.tries, until = self._given_back.taken_up(record.offset)
             if envelope is not None and envelope.due is not None and envelope.due > now:
                 until = max(until or 0, envelope.due)
             self._lanes.add(work, until=until)
             return
         # The broker's clock counts as well as ours: never early, whichever of them is ahead.
-        due = max(envelope.due or 0, (record.timestamp or 0) + self.delay)
+        due = max(envelope.due or 0, (record.timestamp or 0) + self.delay, until or 0)
         if self._release(work, due, now, report):
             self._holding.add(work, due)
 
@@ -178,6 +180,11 @@ class PartitionProcessor:
         return self._lanes.ready
 
     @property
+    def running(self) -> int:
+        """How many lots are under way."""
+        return len(self._lots)
+
+    @property
     def unacked(self) -> int:
         """How many records wait for a manual acknowledgement."""
         return len(self._unacked)
@@ -186,6 +193,10 @@ class PartitionProcessor:
     def held(self) -> int:
         """How many records of a delay topic are held here until they are due."""
         return len(self._holding)
+
+    def next_held(self) -> int | None:
+        """When the first record that is held here is due."""
+        return self._holding.next_due()
 
     def next(self) -> Lot | None:
         """The next lot that may run; every lot must be completed."""

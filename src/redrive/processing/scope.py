@@ -5,19 +5,56 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redrive import envelope as envelopes
 from redrive import ids
 from redrive.envelope import Envelope
 from redrive.errors import ContextError
-from redrive.processing.work import Result, Work
-from redrive.record import Record
+from redrive.guarantees import GUARANTEES
+from redrive.processing.work import Lot, Result, Work
+from redrive.record import IdentifiedWrite, Record, Write
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.ports import Clock
+    from redrive.processing.dispatcher import Dispatcher
+
+
+class UnderWay(NamedTuple):
+    """A call of a handler that has a time-out."""
+
+    lot: Lot
+    work: Work
+    since: float
+    """On the monotonic clock."""
+
+
+class Times(Protocol):
+    """Counts how long handlers take."""
+
+    def add(self, seconds: float) -> None:
+        """Take note of one call."""
+        ...
+
+
+class Units(Protocol):
+    """Runs lots as units of work: a database transaction around the calls of handlers."""
+
+    def run(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
+        """Run a lot whose function is sync, and finish it."""
+        ...
+
+    async def run_async(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
+        """Run a lot whose function is async, and finish it."""
+        ...
+
+    def connection(self) -> Any:
+        """The database connection of the unit of work under way here."""
+        ...
+
 
 Acknowledge = Callable[[Work, Result], None]
 
@@ -30,7 +67,6 @@ class Scope:
         app: App,
         topic_ids: Mapping[str, str],
         resources: SimpleNamespace | None = None,
-        connection: Callable[[], Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.app = app
@@ -38,20 +74,48 @@ class Scope:
         self.topic_ids = topic_ids
         self.resources = resources or SimpleNamespace()
         self.log = logging.getLogger(f"redrive.{app.name}")
-        self._connection = connection
+        self.units: Units | None = None
+        """How lots run, where the delivery has a database; None: by themselves."""
+        self.has_outbox = GUARANTEES[app.delivery].outbox
         self.acknowledge: Acknowledge = _nobody_listens
+        self.consumer: Callable[[Work], Any] = self._no_consumer
+        self.under_way: dict[int, UnderWay] = {}
+        """By thread, of handlers with a time-out: which call it is in, or was in last."""
+        self.times: Times | None = None
+        """Where it is counted how long handlers take; None: nowhere."""
         self.lateness: deque[int] = deque(maxlen=100_000)
         """Milliseconds between due time and handler start, of records that were parked."""
 
     def connection(self) -> Any:
         """The database connection of the unit of work under way."""
-        if self._connection is None:
+        if self.units is None:
             raise ContextError(
                 f"ctx.db: the app {self.app.name!r} has the delivery {self.app.delivery!r}, which"
                 ' has no database transaction; choose "idempotent", "outbox" or'
                 ' "idempotent+outbox", or open a connection of your own'
             )
-        return self._connection()
+        return self.units.connection()
+
+    def identified(self, write: Write, message_id: object) -> IdentifiedWrite:
+        """A message with an id of the sender's own; only an outbox can promise to send it once."""
+        if not self.has_outbox:
+            raise ContextError(
+                f"ctx.send(id=): the app {self.app.name!r} has the delivery {self.app.delivery!r},"
+                " which has no outbox that would remember the id; choose \"outbox\" or"
+                ' "idempotent+outbox", or send the id in a header'
+            )
+        given = ids.as_text(message_id)
+        if given is None:
+            raise ContextError(f"ctx.send({write.topic!r}, id=...): the id is empty")
+        identified = IdentifiedWrite(*write)
+        identified.id = given
+        return identified
+
+    def _no_consumer(self, _: Work) -> Any:
+        raise ContextError(
+            "ctx.consumer: there is no consumer to ask here; it exists on the worker only"
+            " (--engine worker)"
+        )
 
     def starts(self, work: Work) -> None:
         """Take note that the handler of a record that was parked starts now."""

@@ -75,7 +75,17 @@ class Work:
 class Lot:
     """Records that one thread runs one after the other; or one call of a batch handler."""
 
-    __slots__ = ("cancelled", "handler", "lanes", "processor", "recovering", "reported", "works")
+    __slots__ = (
+        "abandoned",
+        "cancelled",
+        "finished",
+        "handler",
+        "lanes",
+        "processor",
+        "recovering",
+        "reported",
+        "works",
+    )
 
     def __init__(self, processor: PartitionProcessor, works: list[Work], lanes: list[Lane]) -> None:
         self.processor = processor
@@ -84,6 +94,9 @@ class Lot:
         self.handler = works[0].handler
         self.recovering = works[0].ending is not None
         self.reported = 0
+        self.abandoned = False
+        """Set when its thread did not come back in time: whatever it brings later is too late."""
+        self.finished = False
         self.cancelled = False
         """Set when the partition is taken away: what has not begun shall not."""
 

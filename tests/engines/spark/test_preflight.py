@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from running import World
 
-from redrive.engines.spark import preflight
-from redrive.engines.spark.preflight import NotReadyError
+from redrive.engines import preflight
+from redrive.engines.preflight import NotReadyError
 
 APP = """
     app = App(NAME, retry=RetryPolicy("1s"))
@@ -19,14 +19,14 @@ APP = """
 
 def test_all_is_well(world: World) -> None:
     target = world.app(APP)
-    preflight.check(world.loaded(target), world.settings, target)
+    preflight.check(world.loaded(target), world.settings, target, engine="spark")
 
 
 def test_a_missing_topic_says_what_to_run(world: World) -> None:
     target = world.app(APP)
     world.topics.delete(world.topic("in"))
     with pytest.raises(NotReadyError, match=r"does not exist: run `redrive topics .* --apply"):
-        preflight.check(world.loaded(target), world.settings, target)
+        preflight.check(world.loaded(target), world.settings, target, engine="spark")
 
 
 def test_a_delay_topic_without_append_time_is_refused(world: World) -> None:
@@ -34,7 +34,7 @@ def test_a_delay_topic_without_append_time_is_refused(world: World) -> None:
     delay = f"{world.prefix}.retry.1s"
     world.topics.configure(delay, {"message.timestamp.type": "CreateTime"})
     with pytest.raises(NotReadyError, match=r"is not LogAppendTime.* --apply"):
-        preflight.check(world.loaded(target), world.settings, target)
+        preflight.check(world.loaded(target), world.settings, target, engine="spark")
 
 
 def test_a_worker_of_the_same_app_is_a_rival(world: World) -> None:
@@ -51,6 +51,6 @@ def test_a_worker_of_the_same_app_is_a_rival(world: World) -> None:
     world.wait(None, "the group has a member", joined)
     try:
         with pytest.raises(NotReadyError, match=r"running as a worker.*stop the worker first"):
-            preflight.check(world.loaded(target), world.settings, target)
+            preflight.check(world.loaded(target), world.settings, target, engine="spark")
     finally:
         consumer.close()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import Duration, milliseconds
-from redrive.engines.spark import preflight, session
+from redrive.engines import preflight
+from redrive.engines.spark import session
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.planner import RUN_MARK
 from redrive.engines.spark.spec import Spec
@@ -47,7 +48,7 @@ def start(
     app.check("spark")
     settings = load_settings(arguments, app.settings)
     slots = session.check(spark)
-    preflight.check(app, settings, target)
+    preflight.check(app, settings, target, engine="spark")
     spec = Spec(
         target=target,
         folder=session.folder_of(target),

@@ -1,0 +1,160 @@
+"""Assignment: the partitions this worker has, and what happens when they come and go.
+
+All of it runs in the poll thread, inside librdkafka's callbacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive.engines.worker.consuming import kafkas, places
+from redrive.engines.worker.partition import Partition
+from redrive.errors import RedriveError
+from redrive.ports import Position
+from redrive.record import TopicPartition
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.engines.worker.beginnings import Beginnings
+    from redrive.engines.worker.commits import Commits
+    from redrive.engines.worker.delivering import Delivering
+    from redrive.engines.worker.figures import Counting
+    from redrive.kafka.log import KafkaLog
+    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.processing.dispatcher import Dispatcher
+    from redrive.processing.scope import Scope
+
+log: Final = logging.getLogger("redrive.worker")
+_LOOK_EVERY: Final = 0.005
+
+
+class Assignment:
+    """The partitions this worker has."""
+
+    def __init__(
+        self,
+        *,
+        app: App,
+        scope: Scope,
+        dispatcher: Dispatcher,
+        delivering: Delivering,
+        beginnings: Beginnings,
+        kafka_log: KafkaLog,
+        counting: Counting,
+        revoke_wait: float,
+        on_trouble: Callable[[RedriveError], None],
+    ) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.settled = False
+        """Whether partitions were ever assigned."""
+        self.ends: dict[TopicPartition, int] = {}
+        """Where partitions end that shall not be read further."""
+        self.commits: Commits
+        self._app = app
+        self._scope = scope
+        self._dispatcher = dispatcher
+        self._delivering = delivering
+        self._beginnings = beginnings
+        self._log = kafka_log
+        self._counting = counting
+        self._revoke_wait = revoke_wait
+        self._on_trouble = on_trouble
+
+    # librdkafka calls these
+
+    def on_assign(self, consumer: Any, assigned: list[Any]) -> None:
+        """Partitions come: they begin at what was committed."""
+        self._counting.rebalances["assigned"] += 1
+        self.settled = True
+        found = places(assigned)
+        log.info("assigned: %s", ", ".join(map(str, found)) or "nothing more")
+        try:
+            producers = self._beginnings.fence_off(found)
+            starts = self._beginnings.find(found)
+            self._name_topics(found)
+        except RedriveError as error:
+            self._on_trouble(error)
+            consumer.incremental_unassign(assigned)
+            return
+        consumer.incremental_assign(
+            [kafkas(place, Position(starts[place].offset)) for place in found]
+        )
+        for place in found:
+            self.open(place, starts[place], producers.get(place))
+
+    def on_revoke(self, consumer: Any, revoked: list[Any]) -> None:
+        """Partitions go: end what runs, commit, forget."""
+        self._counting.rebalances["revoked"] += 1
+        found = [each for place in places(revoked) if (each := self.partitions.get(place))]
+        log.info("revoked: %s", ", ".join(str(each.place) for each in found) or "nothing")
+        self.finish(found, self._revoke_wait)
+        for each in found:
+            self.close(each)
+        consumer.incremental_unassign(revoked)
+
+    def on_lost(self, consumer: Any, gone: list[Any]) -> None:
+        """Others have them already: whatever was under way no longer counts."""
+        self._counting.rebalances["lost"] += 1
+        found = [each for place in places(gone) if (each := self.partitions.get(place))]
+        log.warning("lost: %s", ", ".join(str(each.place) for each in found) or "nothing")
+        for each in found:
+            self.close(each)
+        consumer.incremental_unassign(gone)
+
+    # What they are made of
+
+    def open(
+        self, place: TopicPartition, start: Position, producer: TransactionalProducer | None
+    ) -> Partition:
+        """Take up a partition."""
+        if producer is not None:
+            start = Position(start.offset)  # a transaction takes a prefix: nothing is done beyond
+        each = Partition(self._scope, place, start, delay=self._app.delay_of(place.topic))
+        each.end = self.ends.get(place)
+        each.committed = None  # written down at once: "latest" must not mean a later time
+        self.partitions[place] = each
+        self._delivering.open(each, producer)
+        self._dispatcher.add(each.processor)
+        return each
+
+    def finish(self, partitions: list[Partition], seconds: float) -> None:
+        """Hand out nothing more of them, wait for what runs, make it durable, commit.
+
+        Records that wait for their backoff or for a manual acknowledgement are given back: they are
+        not waited for, and run again elsewhere.
+        """
+        until = monotonic() + seconds
+        for each in partitions:
+            self._dispatcher.withdraw(each.processor)
+        while monotonic() < until and any(each.processor.running for each in partitions):
+            threading.Event().wait(_LOOK_EVERY)
+        late = [str(each.place) for each in partitions if each.processor.running]
+        if late:
+            log.warning(
+                "%s: handlers still run after %.0f s; what they do no longer counts here, and their"
+                " records run again elsewhere",
+                ", ".join(late),
+                seconds,
+            )
+        self._delivering.finish(partitions, max(until, monotonic() + 1))
+        self.commit(partitions)
+
+    def commit(self, partitions: list[Partition]) -> None:
+        """Commit what is complete, and wait for it."""
+        if self._app.delivery != "transaction":
+            self.commits.commit_now(partitions)
+
+    def close(self, each: Partition) -> None:
+        """Forget a partition."""
+        self._dispatcher.remove(each.processor)
+        self._delivering.forget(each)
+        self.partitions.pop(each.place, None)
+
+    def _name_topics(self, found: list[TopicPartition]) -> None:
+        known: dict[str, str] = self._scope.topic_ids  # type: ignore[assignment]  # -- this worker's own
+        news = {place.topic for place in found} - known.keys()
+        known |= {name: topic_id for name, (topic_id, _) in self._log.topics(news).items()}

@@ -1,0 +1,90 @@
+"""Beginnings: where newly assigned partitions begin."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from redrive.engines.starts import DataLossError, View, begin_at, lost
+from redrive.engines.worker.transacting import transactional_id
+from redrive.kafka.transactions import TransactionalProducer
+from redrive.ports import Position
+from redrive.record import TopicPartition
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.config import Settings
+    from redrive.engines.words import From
+    from redrive.kafka.log import KafkaLog
+    from redrive.kafka.progress import KafkaProgress
+
+_SIDE_BY_SIDE: Final = 8
+
+
+class Beginnings:
+    """Where partitions begin: at what was committed, or as the first start says."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        log: KafkaLog,
+        progress: KafkaProgress,
+        start_from: From,
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._log = log
+        self._progress = progress
+        self._start_from: From = start_from
+        self.lost: list[str] = []
+        """What was found to be gone, where the app goes on nevertheless."""
+
+    def fence_off(
+        self, places: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TransactionalProducer]:
+        """Fence off whoever had the partitions before: side by side, as each takes its time."""
+        if self._app.delivery != "transaction" or not places:
+            return {}
+        with ThreadPoolExecutor(min(len(places), _SIDE_BY_SIDE)) as side_by_side:
+            return dict(zip(places, side_by_side.map(self._producer, places), strict=True))
+
+    def find(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Where each begins; what was committed is asked for only now, after any fencing."""
+        if not places:
+            return {}
+        topics = {place.topic for place in places}
+        counts = {name: count for name, (_, count) in self._log.topics(topics).items()}
+        everywhere = {
+            TopicPartition(name, n) for name in topics for n in range(counts.get(name, 0))
+        }
+        everywhere.update(places)
+        committed = self._progress.committed(everywhere)
+        bounds = self._log.all_bounds(everywhere)
+        views = {place: View(*bounds[place], committed.get(place)) for place in everywhere}
+        starts = {place: view.committed for place, view in views.items() if view.committed}
+        starts |= self._first(views)
+        mine = {place: views[place] for place in places}
+        gone = lost(mine)
+        if gone:
+            self._report_loss([str(each) for each in gone])
+            starts |= {each.place: Position(each.begin) for each in gone}
+        return {place: starts[place] for place in places}
+
+    def _first(self, views: Mapping[TopicPartition, View]) -> dict[TopicPartition, Position]:
+        waiting = {p: v for p, v in views.items() if self._app.delay_of(p.topic) is not None}
+        sources = {place: view for place, view in views.items() if place not in waiting}
+        found = begin_at(sources, self._start_from) | begin_at(waiting, "earliest")
+        return {place: Position(offset) for place, offset in found.items()}
+
+    def _report_loss(self, told: list[str]) -> None:
+        if self._app.on_data_loss == "stop":
+            raise DataLossError(
+                "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
+            )
+        self.lost += told
+
+    def _producer(self, place: TopicPartition) -> TransactionalProducer:
+        app = self._app.name
+        return TransactionalProducer(self._settings, transactional_id(app, place), app, member=True)

@@ -1,0 +1,120 @@
+"""Commits: progress of what is complete, often, one commit on its way at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from redrive.engines.worker.consuming import kafkas
+
+if TYPE_CHECKING:
+    from redrive.app import Commit
+    from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.partition import Partition
+
+log: Final = logging.getLogger("redrive.worker")
+
+_SOON: Final = 0.01
+_MANY: Final = 50
+_AT_LEAST_EVERY: Final = 0.1
+"""In batches: every 10 ms where 50 records or more are complete, else every 100 ms. So a crash
+repeats what was running, and little more."""
+_LOST_AFTER: Final = 30.0
+"""Seconds without a word on a commit, after which it is not waited for any more."""
+
+
+class Commits:
+    """Commits what is complete. Only the poll thread uses it."""
+
+    def __init__(self, consumer: Consumer, mode: Commit, counting: Counting) -> None:
+        self._consumer = consumer
+        self._immediate = mode == "immediate"
+        self._counting = counting
+        self._sent_at: float | None = None
+        self._last = 0.0
+        self._troubled = False
+
+    def look(self, partitions: Collection[Partition]) -> None:
+        """Commit, if it is time and something is complete."""
+        now = monotonic()
+        if self._sent_at is not None and now - self._sent_at < _LOST_AFTER:
+            return
+        news = sum(each.tracker.completed - each.committed_count for each in partitions)
+        if not news and not any(each.committed is None for each in partitions):
+            return
+        if not self._immediate:
+            wait = _SOON if news >= _MANY else _AT_LEAST_EVERY
+            if now - self._last < wait:
+                return
+        offsets = self._offsets(partitions)
+        self._last = now
+        if offsets:
+            self._sent_at = now
+            try:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+            except KafkaException as raised:
+                self._sent_at = None
+                self._failed(raised.args[0], partitions)
+
+    def on_commit(self, error: KafkaError | None, answered: list[Any], known: Any) -> None:
+        """Take librdkafka's word on a commit."""
+        if self._sent_at is not None:
+            self._counting.committing.add(monotonic() - self._sent_at)
+        self._sent_at = None
+        refused = error or _refusal(answered)
+        if refused is not None:
+            self._failed(refused, known)
+        elif self._troubled:
+            self._troubled = False
+            log.warning("commits are accepted again")
+
+    def commit_now(self, partitions: Collection[Partition]) -> None:
+        """Commit and wait for it; one that fails is told, and repeats work at worst."""
+        offsets = self._offsets(partitions)
+        if not offsets:
+            return
+        began = monotonic()
+        try:
+            answered = self._consumer.commit(offsets=offsets, asynchronous=False) or []
+        except KafkaException as raised:
+            self._failed(raised.args[0], partitions)
+            return
+        self._counting.committing.add(monotonic() - began)
+        refused = _refusal(answered)
+        if refused is not None:
+            self._failed(refused, partitions)
+
+    def _offsets(self, partitions: Collection[Partition]) -> list[Any]:
+        offsets = []
+        for each in partitions:
+            completed = each.tracker.completed
+            if each.committed is not None and completed == each.committed_count:
+                continue
+            each.committed_count = completed
+            position = each.tracker.position()
+            if position is not None and position != each.committed:
+                each.committed = position
+                offsets.append(kafkas(each.place, position))
+        return offsets
+
+    def _failed(self, error: KafkaError, partitions: Collection[Partition]) -> None:
+        self._counting.commit_failures += 1
+        for each in partitions:
+            each.committed = None  # whatever was said before: it is committed again
+        if not self._troubled:
+            self._troubled = True
+            log.warning(
+                "a commit was refused (%s: %s): it is tried again, and a crash until then repeats"
+                " what it was for",
+                error.name(),
+                error.str(),
+            )
+
+
+def _refusal(answered: list[Any]) -> KafkaError | None:
+    """Errors hide in the single partitions of an answer that succeeded."""
+    return next((one.error for one in answered if one.error is not None), None)

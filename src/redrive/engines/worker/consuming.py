@@ -1,0 +1,103 @@
+"""Consuming: the group's consumer, and what it gives, as records by partition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, Message
+
+from redrive.config import Settings
+from redrive.engines.worker.options import GroupProtocol
+from redrive.kafka.config import Config, consumer_config
+from redrive.ports import Position
+from redrive.record import Record, TopicPartition
+
+_new: Final = tuple.__new__
+_CLASSIC: Final = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "session.timeout.ms": 20_000,
+    "heartbeat.interval.ms": 2_000,
+}
+_NOT_WITH_THE_NEW_PROTOCOL: Final = (*_CLASSIC, "group.protocol.type")
+
+Lots = dict[TopicPartition, list[Record]]
+
+
+def worker_config(
+    settings: Settings, app: str, protocol: GroupProtocol, instance: str | None
+) -> Config:
+    """For the consumer of a worker: a member of the group, static by its instance's name."""
+    config = consumer_config(settings, app)
+    if protocol == "classic":
+        config = {**_CLASSIC, **config}
+    else:
+        config = {k: v for k, v in config.items() if k not in _NOT_WITH_THE_NEW_PROTOCOL}
+    if instance is not None:
+        config["group.instance.id"] = instance
+    return {**config, "group.protocol": protocol, "queued.min.messages": 20_000}
+
+
+def sorted_out(
+    messages: list[Message],
+) -> tuple[Lots, list[tuple[TopicPartition, int]], list[KafkaError]]:
+    """Records by partition; ends of partitions that were reached; errors."""
+    lots: Lots = {}
+    ends: list[tuple[TopicPartition, int]] = []
+    errors: list[KafkaError] = []
+    last: tuple[str | None, int | None] = (None, None)
+    lot: list[Record] = []
+    for message in messages:
+        error = message.error()
+        topic, number = message.topic(), message.partition()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF and topic is not None:  # noqa: SLF001 -- its name in librdkafka
+                ends.append((TopicPartition(topic, number or 0), message.offset() or 0))
+            else:
+                errors.append(error)
+            continue
+        if (topic, number) != last:
+            last = (topic, number)
+            lot = lots.setdefault(_new(TopicPartition, last), [])
+        kind, timestamp = message.timestamp()
+        headers = message.headers()
+        fields = (
+            topic,
+            number,
+            message.offset(),
+            message.key(),
+            message.value(),
+            tuple(headers) if headers else (),
+            timestamp if kind else None,
+        )
+        lot.append(_new(Record, fields))
+    return lots, ends, errors
+
+
+def kafkas(place: TopicPartition, position: Position | None = None) -> Any:
+    """A partition in librdkafka's words."""
+    if position is None:
+        return confluent_kafka.TopicPartition(place.topic, place.partition)
+    return confluent_kafka.TopicPartition(
+        place.topic, place.partition, position.offset, metadata=position.metadata
+    )
+
+
+def places(partitions: list[Any]) -> list[TopicPartition]:
+    """Partitions in redrive's words."""
+    return [TopicPartition(one.topic, one.partition) for one in partitions]
+
+
+class Reader:
+    """Takes what is there, and waits for no more than that."""
+
+    def __init__(self, consumer: Consumer, most: int = 1000) -> None:
+        self._consumer = consumer
+        self._most = most
+
+    def read(self, seconds: float) -> list[Message]:
+        """Wait for one message, up to that time, and take with it what is there."""
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(self._most, 0)]

@@ -1,0 +1,120 @@
+"""Delivering: makes outcomes durable, in a thread of its own, so that polling never waits for it.
+
+What runs here is the same delivery as on Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol
+
+from redrive.delivery.flush import FlushDelivery
+
+if TYPE_CHECKING:
+    from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.partition import Partition
+    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.ports import Clock, Publisher
+    from redrive.processing.outcomes import Report
+    from redrive.processing.processor import PartitionProcessor
+
+log: Final = logging.getLogger("redrive.worker")
+
+_ON_ITS_WAY: Final = 0.005
+_IDLE: Final = 0.5
+
+
+class Delivering(Protocol):
+    """How the outcomes of a worker become durable."""
+
+    def take(self, processor: PartitionProcessor, report: Report) -> None:
+        """Take note of outcomes: within the dispatcher's lock, without waiting."""
+        ...
+
+    def open(self, partition: Partition, producer: TransactionalProducer | None) -> None:
+        """Take up a partition."""
+        ...
+
+    def forget(self, partition: Partition) -> None:
+        """Let go of a partition."""
+        ...
+
+    def finish(self, partitions: list[Partition], until: float) -> None:
+        """Wait until what was taken is durable or refused; gives up at that monotonic time."""
+        ...
+
+    def close(self) -> None:
+        """End; what is on its way is waited for."""
+        ...
+
+
+class FlushDelivering:
+    """At least once: everything durable before its offset is complete."""
+
+    def __init__(self, publisher: Publisher, clock: Clock, counting: Counting) -> None:
+        self._delivery = FlushDelivery(publisher, clock)
+        self._clock = clock
+        self._counting = counting
+        self._news = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="redrive-delivery", daemon=True)
+        self._thread.start()
+
+    @property
+    def refused(self) -> int:
+        """How many outcomes could not be written, and wait to be tried again."""
+        return self._delivery.refused
+
+    def take(self, processor: PartitionProcessor, report: Report) -> None:
+        """Take note of outcomes; what has nothing to write is complete at once."""
+        if not (report.sent or report.outcomes):
+            processor.settle(report.done)
+            self._counting.done(processor, len(report.done))
+            return
+        self._delivery.take(processor, report)
+        self._counting.done(processor, len(report.done) + len(report.sent))
+        if not self._news.is_set():
+            self._news.set()
+
+    def open(self, partition: Partition, producer: TransactionalProducer | None) -> None:
+        """Take up a partition."""
+
+    def forget(self, partition: Partition) -> None:
+        """Let go of a partition: what comes of its records late no longer counts."""
+
+    def finish(self, partitions: list[Partition], until: float) -> None:
+        """Wait until what was taken is durable or refused; gives up at that monotonic time."""
+        del partitions  # reports are settled in the order in which they came
+        mark = self._delivery.taken
+        while self._delivery.settled < mark and monotonic() < until:
+            threading.Event().wait(_ON_ITS_WAY)
+
+    def close(self) -> None:
+        """End, once nothing is on its way any more."""
+        self._closing = True
+        self._news.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not (self._closing and not self._delivery.outstanding):
+            try:
+                self._step()
+            except Exception:
+                # A mistake of ours: the offsets stay where they are, and somebody has to know.
+                log.exception("delivery failed; its records stay where they are")
+                self._news.wait(1)
+
+    def _step(self) -> None:
+        if not self._delivery.outstanding:
+            self._wait()
+        self._news.clear()
+        for processor, outcome in self._delivery.pump(_ON_ITS_WAY):
+            self._counting.ended(processor, outcome)
+
+    def _wait(self) -> None:
+        due = self._delivery.next_due()
+        seconds = _IDLE if due is None else (due - self._clock.now()) / 1000
+        if not self._closing:
+            self._news.wait(max(0.0, min(seconds, _IDLE)))

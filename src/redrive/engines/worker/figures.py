@@ -1,0 +1,86 @@
+"""What a worker has done so far, counted where it happens."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import Counter
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from redrive.engines.figures import Figures
+from redrive.engines.words import Lane
+
+if TYPE_CHECKING:
+    from redrive.processing.outcomes import Outcome
+    from redrive.processing.processor import PartitionProcessor
+
+log: Final = logging.getLogger("redrive.worker")
+
+TIME_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+"""Bounds of times, in seconds; what took longer is in the bucket after the last."""
+_LEVELS: Final = {"bury": logging.WARNING, "discard": logging.WARNING}
+
+
+class Times:
+    """How long something took, in buckets. May be used from many threads."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(TIME_BUCKETS) + 1)
+        self.total = 0.0
+        self._lock = Lock()
+
+    def add(self, seconds: float) -> None:
+        """Take note of one."""
+        with self._lock:
+            self.counts[bisect_left(TIME_BUCKETS, seconds)] += 1
+            self.total += seconds
+
+
+class Counting:
+    """Counts outcomes, rebalances, commits and times; logs what operators want to know."""
+
+    def __init__(self, app: str, figures: Figures) -> None:
+        self._app = app
+        self.figures = figures
+        self.handling = Times()
+        self.committing = Times()
+        self.rebalances: Counter[str] = Counter()
+        self.commit_failures = 0
+        self.hung = 0
+        """Handlers that did not end in time, and whose threads are lost."""
+
+    def done(self, processor: PartitionProcessor, count: int) -> None:
+        """Records that are done."""
+        if count:
+            self.figures.count(lane_of(processor), "done", count)
+
+    def ended(self, processor: PartitionProcessor, outcome: Outcome) -> None:
+        """A record that is not simply done, and whose outcome is durable."""
+        self.figures.count(lane_of(processor), outcome.kind, 1)
+        level = _LEVELS.get(outcome.kind, logging.DEBUG)
+        if log.isEnabledFor(level):
+            self._log(level, outcome)
+
+    def _log(self, level: int, outcome: Outcome) -> None:
+        known = outcome.envelope
+        record = outcome.record
+        where: dict[str, object] = {
+            "app": self._app,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "outcome": outcome.kind,
+            "reason": outcome.reason,
+        }
+        if known is not None:
+            where |= {"id": known.id, "attempt": known.attempt}
+        error = f": {known.error_type}: {known.error_message}" if known and known.error_type else ""
+        log.log(
+            level, "%s %s (%s)%s", record.place, outcome.kind, outcome.reason, error, extra=where
+        )
+
+
+def lane_of(processor: PartitionProcessor) -> Lane:
+    """The lane of a partition."""
+    return "main" if processor.delay is None else "retry"

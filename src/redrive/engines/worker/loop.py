@@ -1,0 +1,177 @@
+"""Loop: the poll thread. It polls, whatever happens elsewhere; only it touches the consumer."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import Consumer, KafkaError
+
+from redrive.backoff import GiveBack
+from redrive.engines.worker.consuming import Lots, Reader, kafkas, sorted_out
+from redrive.engines.worker.transacting import TransactionDelivering
+from redrive.kafka.admin import is_passing
+from redrive.kafka.errors import BrokerError
+from redrive.ports import Position
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.engines.worker.assignment import Assignment
+    from redrive.engines.worker.commits import Commits
+    from redrive.engines.worker.delivering import Delivering
+    from redrive.engines.worker.options import Options
+    from redrive.engines.worker.partition import Partition
+    from redrive.ports import Clock
+    from redrive.processing.dispatcher import Dispatcher
+
+log: Final = logging.getLogger("redrive.worker")
+
+_POLL: Final = 0.01
+_SHORTEST: Final = 0.0005
+Command = Callable[[], None]
+
+
+class Loop:
+    """The poll thread."""
+
+    def __init__(
+        self,
+        *,
+        app: App,
+        consumer: Consumer,
+        assignment: Assignment,
+        dispatcher: Dispatcher,
+        delivering: Delivering,
+        commits: Commits,
+        clock: Clock,
+        options: Options,
+    ) -> None:
+        self.polled_at = monotonic()
+        """When it last polled; somebody who looks knows by it that it lives."""
+        self._app = app
+        self._consumer = consumer
+        self._reader = Reader(consumer)
+        self._assignment = assignment
+        self._dispatcher = dispatcher
+        self._delivering = delivering
+        self._commits = commits
+        self._clock = clock
+        self._options = options
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._gives_back = any(
+            isinstance(handler.retry.first, GiveBack) for handler in app.handlers.values()
+        )
+
+    def ask(self, command: Command) -> None:
+        """Have something done by the poll thread, soon."""
+        self._commands.put(command)
+
+    def step(self) -> None:
+        """One turn."""
+        self.polled_at = monotonic()
+        lots, ends, errors = sorted_out(self._reader.read(self._patience()))
+        self._offer(lots)
+        partitions = self._assignment.partitions
+        for place, end in ends:
+            if place in partitions:
+                partitions[place].reached(end)
+        for error in errors:
+            self._judge(error)
+        while not self._commands.empty():
+            self._commands.get()()
+        if self._gives_back:
+            self._seek()
+        self._hold_back()
+        if isinstance(self._delivering, TransactionDelivering):
+            self._delivering.membership = self._consumer.consumer_group_metadata()
+        else:
+            self._commits.look(partitions.values())
+
+    def drain(self, seconds: float) -> bool:
+        """Begin nothing new, wait for what runs and for acknowledgements; whether all ended."""
+        until = monotonic() + seconds
+        partitions = self._assignment.partitions
+        self._dispatcher.pause()
+        self._pause(list(partitions.values()))
+        while monotonic() < until and self._is_busy():
+            self.polled_at = monotonic()
+            self._dispatcher.tick()
+            self._reader.read(_POLL)  # nothing comes but the group's affairs
+            while not self._commands.empty():
+                self._commands.get()()
+        ended = not self._is_busy()
+        self._assignment.finish(list(partitions.values()), max(1.0, until - monotonic()))
+        return ended
+
+    def _is_busy(self) -> bool:
+        return self._dispatcher.running > 0 or any(
+            each.processor.unacked for each in self._assignment.partitions.values()
+        )
+
+    def _patience(self) -> float:
+        """How long the poll may wait: not past the time of a record that is due."""
+        upcoming = self._dispatcher.tick()
+        if upcoming is None:
+            return _POLL
+        return min(_POLL, max(_SHORTEST, (upcoming - self._clock.now()) / 1000))
+
+    def _offer(self, lots: Lots) -> None:
+        partitions = self._assignment.partitions
+        for place, records in lots.items():
+            each = partitions.get(place)
+            if each is None:
+                continue  # it went to somebody else meanwhile, who reads them as well
+            each.note_received(records)
+            wanted = each.within(records)
+            if wanted:
+                self._dispatcher.offer(each.processor, wanted)
+
+    def _seek(self) -> None:
+        for each in self._assignment.partitions.values():
+            offset = each.processor.take_seek()
+            if offset is not None:
+                self._consumer.seek(kafkas(each.place, Position(offset)))
+
+    def _hold_back(self) -> None:
+        """Pause partitions of which enough is in flight, and go on with those that have room."""
+        most, most_bytes = self._options.max_in_flight, self._options.max_bytes_in_flight
+        pause: list[Partition] = []
+        resume: list[Partition] = []
+        for each in self._assignment.partitions.values():
+            wants = each.wants_pause(most, most_bytes)
+            if wants is not each.paused:
+                (pause if wants else resume).append(each)
+        self._pause(pause)
+        if resume:
+            self._consumer.resume([kafkas(each.place) for each in resume])
+            for each in resume:
+                each.paused = False
+
+    def _pause(self, partitions: list[Partition]) -> None:
+        if partitions:
+            self._consumer.pause([kafkas(each.place) for each in partitions])
+            for each in partitions:
+                each.paused = True
+
+    def _judge(self, error: KafkaError) -> None:
+        """Errors that pass are librdkafka's to try again; the others end the run."""
+        name = error.name()
+        if name == "_AUTO_OFFSET_RESET":
+            raise BrokerError(
+                f"{error.str()}: records are gone that were not read yet; started again, the app"
+                " says which, and goes on as on_data_loss says"
+            )
+        if name == "_MAX_POLL_EXCEEDED":
+            log.warning("this worker did not poll for too long (was it stopped?): it joins again")
+            return
+        if name == "FENCED_INSTANCE_ID":
+            raise BrokerError(
+                f"another worker uses this one's name in the group {self._app.name}: give each its"
+                " own --instance"
+            )
+        if error.fatal() or not (is_passing(error) or error.retriable()):
+            raise BrokerError(f"cannot read ({name}: {error.str()}): see `redrive doctor`")
+        log.debug("%s: librdkafka goes on trying", error.str())

@@ -1,0 +1,200 @@
+"""Transacting: outputs and progress of completed prefixes, each in one Kafka transaction."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from redrive.errors import RedriveError
+from redrive.ports import Position
+from redrive.record import TopicPartition, Write
+
+if TYPE_CHECKING:
+    from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.partition import Partition
+    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.processing.outcomes import Outcome, Report
+    from redrive.processing.processor import PartitionProcessor
+
+log: Final = logging.getLogger("redrive.worker")
+
+EVERY: Final = 0.1
+"""Seconds from one transaction of a partition to the next, at least: readers wait for its end."""
+MOST: Final = 10_000
+"""Records after which a transaction is begun sooner."""
+_SIDE_BY_SIDE: Final = 8
+_LOOK_EVERY: Final = 0.02
+
+
+class Kept(NamedTuple):
+    """A record's outcome that waits for its transaction."""
+
+    offset: int
+    writes: list[Write]
+    outcome: Outcome | None
+
+
+class Chunks:
+    """One partition's outcomes, and its transactions one after the other."""
+
+    def __init__(self, partition: Partition, producer: TransactionalProducer) -> None:
+        self.partition = partition
+        self.producer = producer
+        self.kept: list[Kept] = []
+        self.under_way: tuple[Future[None], Position, list[Kept], float] | None = None
+        self.began = monotonic()
+        self.failed = False
+        self._lock = threading.Lock()
+
+    def take(self, report: Report) -> None:
+        """Keep outcomes for the next transaction."""
+        news = [Kept(offset, [], None) for offset in report.done]
+        news += [Kept(offset, sends, None) for offset, sends in report.sent]
+        news += [Kept(each.offset, [*each.writes], each) for each in report.outcomes]
+        with self._lock:
+            self.kept += news
+
+    def prefix(self) -> Position | None:
+        """How far a transaction could commit, if that is further than before."""
+        reached = self.partition.tracker.prefix
+        committed = self.partition.committed
+        return Position(reached) if committed is None or reached > committed.offset else None
+
+    def cut(self, prefix: Position) -> list[Kept]:
+        """Take out what belongs to a transaction up to there."""
+        with self._lock:
+            chunk = [one for one in self.kept if one.offset < prefix.offset]
+            self.kept = [one for one in self.kept if one.offset >= prefix.offset]
+        # By offset: each lane's order, and the same at every attempt.
+        return sorted(chunk)
+
+
+class TransactionDelivering:
+    """Exactly once: what was written and the offset up to which it counts, in one transaction.
+
+    A transaction takes a contiguous prefix and nothing else. If one does not commit, whatever came
+    after it in its partition is let go of, and `on_failure` is told: the partition begins anew.
+    """
+
+    def __init__(
+        self,
+        counting: Counting,
+        on_failure: Callable[[Partition, RedriveError], None],
+    ) -> None:
+        self.membership: object = None
+        """The word of the group's consumer on its membership; kept new by the poll thread."""
+        self._counting = counting
+        self._on_failure = on_failure
+        self._chunks: dict[PartitionProcessor, Chunks] = {}
+        self._news = threading.Event()
+        self._closing = False
+        self._beside = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="redrive-transaction")
+        self._thread = threading.Thread(target=self._run, name="redrive-delivery", daemon=True)
+        self._thread.start()
+
+    refused = 0
+
+    def open(self, partition: Partition, producer: TransactionalProducer | None) -> None:
+        """Take up a partition."""
+        if producer is None:
+            raise AssertionError(f"{partition.place} has no transactional producer")
+        self._chunks[partition.processor] = Chunks(partition, producer)
+
+    def forget(self, partition: Partition) -> None:
+        """Let go of a partition; a transaction under way ends by itself."""
+        self._chunks.pop(partition.processor, None)
+
+    def take(self, processor: PartitionProcessor, report: Report) -> None:
+        """Keep outcomes for the transaction. Their offsets count as complete: it takes all."""
+        chunks = self._chunks.get(processor)
+        if chunks is None:
+            return
+        chunks.take(report)
+        processor.settle(report.offsets)
+        if not self._news.is_set():
+            self._news.set()
+
+    def finish(self, partitions: list[Partition], until: float) -> None:
+        """Commit what is complete of some partitions; gives up at that monotonic time."""
+        mine = [
+            chunks
+            for each in partitions
+            if (chunks := self._chunks.get(each.processor)) is not None
+        ]
+        while monotonic() < until and any(self._has_more(each) for each in mine):
+            self._news.set()
+            threading.Event().wait(_LOOK_EVERY / 4)
+
+    def close(self) -> None:
+        """End; transactions under way are waited for."""
+        self._closing = True
+        self._news.set()
+        self._thread.join()
+        self._beside.shutdown()
+
+    def _has_more(self, chunks: Chunks) -> bool:
+        if chunks.failed:
+            return False
+        return chunks.under_way is not None or chunks.prefix() is not None
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._news.wait(_LOOK_EVERY if self._chunks else None)
+            self._news.clear()
+            hurry = False
+            for chunks in list(self._chunks.values()):
+                self._step(chunks)
+                hurry = hurry or chunks.under_way is not None or bool(chunks.kept)
+            if hurry and not self._closing:
+                threading.Event().wait(_LOOK_EVERY / 4)
+                self._news.set()
+
+    def _step(self, chunks: Chunks) -> None:
+        if chunks.failed:
+            return
+        if chunks.under_way is not None:
+            if not chunks.under_way[0].done():
+                return
+            if not self._ended(chunks):
+                return
+        prefix = chunks.prefix()
+        waited = monotonic() - chunks.began
+        if prefix is None or (waited < EVERY and len(chunks.kept) < MOST):
+            return
+        chunk = chunks.cut(prefix)
+        writes = [write for one in chunk for write in one.writes]
+        place = chunks.partition.place
+        chunks.began = monotonic()
+        end = self._beside.submit(chunks.producer.commit, writes, {place: prefix}, self.membership)
+        end.add_done_callback(lambda _: self._news.set())
+        chunks.under_way = (end, prefix, chunk, chunks.began)
+
+    def _ended(self, chunks: Chunks) -> bool:
+        if chunks.under_way is None:
+            return True
+        end, prefix, chunk, began = chunks.under_way
+        chunks.under_way = None
+        partition = chunks.partition
+        try:
+            end.result()
+        except RedriveError as error:
+            chunks.failed = True
+            self._counting.commit_failures += 1
+            self._on_failure(partition, error)
+            return False
+        partition.committed = prefix
+        self._counting.committing.add(monotonic() - began)
+        self._counting.done(partition.processor, sum(one.outcome is None for one in chunk))
+        for one in chunk:
+            if one.outcome is not None:
+                self._counting.ended(partition.processor, one.outcome)
+        return True
+
+
+def transactional_id(app: str, place: TopicPartition) -> str:
+    """The same on both engines, so that rivals fence each other."""
+    return f"{app}-{place.topic}-{place.partition}"

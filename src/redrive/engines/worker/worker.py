@@ -1,0 +1,301 @@
+"""Worker: a running member of the app's consumer group, and how to stop it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from confluent_kafka import Consumer, KafkaException
+
+from redrive.clock import WallClock
+from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.engines import preflight
+from redrive.engines.figures import Figures
+from redrive.engines.words import Lane
+from redrive.engines.worker.assignment import Assignment
+from redrive.engines.worker.beginnings import Beginnings
+from redrive.engines.worker.commits import Commits
+from redrive.engines.worker.consuming import kafkas, worker_config
+from redrive.engines.worker.delivering import Delivering, FlushDelivering
+from redrive.engines.worker.facade import Facades
+from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.looking import Looking
+from redrive.engines.worker.loop import Loop
+from redrive.engines.worker.membership import Membership
+from redrive.engines.worker.options import Options
+from redrive.engines.worker.transacting import TransactionDelivering
+from redrive.errors import RedriveError
+from redrive.kafka.admin import Admin
+from redrive.kafka.config import make_handle
+from redrive.kafka.log import KafkaLog
+from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.publisher import KafkaPublisher
+from redrive.loading import load_app
+from redrive.ports import Position
+from redrive.processing.collector import tune_collector
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.executors import executor_for
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.engines.worker.partition import Partition
+
+log: Final = logging.getLogger("redrive.worker")
+
+_REOPEN_WAIT: Final = 1.0
+_REAP_EVERY: Final = 0.1
+_LIVE_WITHIN: Final = 10.0
+
+
+class WorkerError(RedriveError):
+    """A worker ended with an error; the message is the sentence that says why."""
+
+
+class Worker:
+    """One process of the app's consumer group."""
+
+    def __init__(self, app: App, settings: Settings, options: Options) -> None:
+        self.app = app
+        self.figures = Figures()
+        self.counting = Counting(app.name, self.figures)
+        self._options = options
+        self._settings = settings
+        self._error: BaseException | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._clock = WallClock()
+        admin = Admin(settings)
+        self._log = KafkaLog(settings, app.name, admin=admin)
+        self._progress = KafkaProgress(settings, app.name, admin=admin)
+        self._publisher = KafkaPublisher(settings)
+        self._topics = [*app.handlers, *self._waiting_topics()]
+        self._scope = Scope(app, {}, clock=self._clock)
+        self._scope.times = self.counting.handling
+        self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
+        self._executor = executor_for(app, self._scope, Resources(app))
+        self._delivering = self._make_delivering()
+        self._beginnings = Beginnings(app, settings, self._log, self._progress, options.start_from)
+        self._assignment = Assignment(
+            app=app,
+            scope=self._scope,
+            dispatcher=self._dispatcher,
+            delivering=self._delivering,
+            beginnings=self._beginnings,
+            kafka_log=self._log,
+            counting=self.counting,
+            revoke_wait=options.revoke_wait / 1000,
+            on_trouble=self._note_error,
+        )
+        self._looking = Looking(
+            app=app,
+            topics=self._topics,
+            kafka_log=self._log,
+            progress=self._progress,
+            assignment=self._assignment,
+            scope=self._scope,
+            counting=self.counting,
+            clock=self._clock,
+            until=options.until,
+        )
+        self._membership = Membership(app.name, options.instance)
+        self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
+
+    # What users do
+
+    def start(self) -> None:
+        """Open the resources, join the group and begin."""
+        tune_collector()
+        self._executor.start(self._dispatcher)
+        try:
+            self._looking.start()
+            self._consumer = self._make_consumer()
+            self._commits = Commits(self._consumer, self.app.commit or "batch", self.counting)
+            self._assignment.commits = self._commits
+            self._loop = Loop(
+                app=self.app,
+                consumer=self._consumer,
+                assignment=self._assignment,
+                dispatcher=self._dispatcher,
+                delivering=self._delivering,
+                commits=self._commits,
+                clock=self._clock,
+                options=self._options,
+            )
+            self._scope.consumer = Facades(self._loop, self._consumer, self._assignment).of
+        except BaseException:
+            self._close_all()
+            raise
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Begin nothing new, let what runs end, commit and leave."""
+        self._stopping.set()
+        self._ended.wait(timeout)
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; its error is raised."""
+        ended = self._ended.wait(timeout)
+        self.check()
+        return ended
+
+    def check(self) -> None:
+        """Raise the error that ended it, if one did."""
+        if self._ended.is_set() and self._error is not None:
+            if isinstance(self._error, RedriveError):
+                raise self._error
+            raise WorkerError(f"the worker ended: {self._error!r}") from self._error
+
+    def status(self, lane: Lane) -> dict[str, Any]:
+        """What is ahead of the progress in a lane, as last seen."""
+        return self._looking.status(lane)
+
+    @property
+    def live(self) -> bool:
+        """Whether it polls."""
+        return not self._ended.is_set() and monotonic() - self._loop.polled_at < _LIVE_WITHIN
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is part of the group, and partitions were given to it."""
+        return self.live and self._assignment.settled and not self._stopping.is_set()
+
+    @property
+    def lost_threads(self) -> int:
+        """How many threads are lost to handlers that never came back."""
+        return self.counting.hung
+
+    # How it runs
+
+    def _run(self) -> None:
+        try:
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=self._assignment.on_assign,
+                on_revoke=self._assignment.on_revoke,
+                on_lost=self._assignment.on_lost,
+            )
+            reaped = monotonic()
+            while not self._must_end():
+                self._loop.step()
+                if monotonic() - reaped > _REAP_EVERY:
+                    reaped = monotonic()
+                    self.counting.hung += self._executor.give_up_hung()
+            if self._error is None and not self._loop.drain(self._options.drain / 1000):
+                log.warning("handlers still ran when the time to stop was over: they run again")
+        except BaseException as error:
+            self._note_error(error)
+            log.debug("the worker ended", exc_info=error)
+        finally:
+            self._close_all()
+            self._ended.set()
+
+    def _must_end(self) -> bool:
+        return self._stopping.is_set() or self._error is not None or self._looking.over.is_set()
+
+    def _close_all(self) -> None:
+        self._dispatcher.pause()
+        self._looking.close()
+        self._close_consumer()
+        self._executor.close()
+        self._delivering.close()
+        self._looking.close()
+        try:
+            self._looking.look()
+        except RedriveError:
+            pass  # only for what is told at the end
+        self._log.close()
+        self._membership.close()
+
+    def _close_consumer(self) -> None:
+        consumer = getattr(self, "_consumer", None)
+        if consumer is None:
+            return
+        try:
+            consumer.close()
+        except (KafkaException, RuntimeError) as error:
+            log.warning("the consumer did not close: %s", error)
+
+    def _note_error(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+
+    def _sink(self, processor: Any, report: Any) -> None:
+        self._delivering.take(processor, report)
+
+    def _make_delivering(self) -> Delivering:
+        if self.app.delivery == "transaction":
+            return TransactionDelivering(self.counting, self._on_failed_transaction)
+        return FlushDelivering(self._publisher, self._clock, self.counting)
+
+    def _make_consumer(self) -> Consumer:
+        config = worker_config(
+            self._settings, self.app.name, self._options.protocol, self._membership.instance
+        )
+        config["on_commit"] = self._on_commit
+        return make_handle(Consumer, config)
+
+    def _on_commit(self, error: Any, answered: list[Any]) -> None:
+        known = [
+            each
+            for one in answered
+            for place, each in self._assignment.partitions.items()
+            if place == (one.topic, one.partition)
+        ]
+        self._commits.on_commit(error, answered, known)
+
+    def _waiting_topics(self) -> list[str]:
+        """The delay topics; also those that no policy uses any more, as records may wait there."""
+        found = self._log.names(f"{self.app.name}.retry.")
+        old = [name for name in found if self.app.delay_of(name) is not None]
+        return sorted({*self.app.delay_topics, *old})
+
+    # A transaction that did not commit
+
+    def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
+        log.warning("%s: %s", partition.place, error)
+        self._loop.ask(lambda: self._set_aside(partition))
+
+    def _set_aside(self, partition: Partition) -> None:
+        """Let go of all that was under way, and read it again from what was committed."""
+        place = partition.place
+        if self._assignment.partitions.get(place) is not partition:
+            return
+        self._consumer.pause([kafkas(place)])
+        self._assignment.close(partition)
+        timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [lambda: self._reopen(place)])
+        timer.daemon = True
+        timer.start()
+
+    def _reopen(self, place: Any) -> None:
+        owned = {(one.topic, one.partition) for one in self._consumer.assignment()}
+        if place not in owned or place in self._assignment.partitions:
+            return
+        try:
+            producers = self._beginnings.fence_off([place])
+            start = self._beginnings.find([place])[place]
+        except RedriveError as error:
+            log.warning("%s cannot be taken up again yet: %s", place, error)
+            timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [lambda: self._reopen(place)])
+            timer.daemon = True
+            timer.start()
+            return
+        self._assignment.open(place, start, producers.get(place))
+        self._consumer.seek(kafkas(place, Position(start.offset)))
+        self._consumer.resume([kafkas(place)])
+
+
+def start(
+    target: str, /, *, options: Options | None = None, **arguments: Unpack[SettingsArguments]
+) -> Worker:
+    """Run an app in this process: `start("shop:app")`. Settings as for every engine."""
+    app = load_app(target)
+    app.check("worker")
+    settings = load_settings(arguments, app.settings)
+    preflight.check(app, settings, target, engine="worker")
+    worker = Worker(app, settings, options or Options())
+    worker.start()
+    return worker
