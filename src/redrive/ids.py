@@ -70,6 +70,11 @@ def _readable(data: bytes) -> str | None:
     return f"0x{data.hex()}"
 
 
+def is_from_origin(message_id: str, record: Record) -> bool:
+    """Whether the record's id was derived from its origin."""
+    return message_id.endswith(f"/{record.partition}/{record.offset}")
+
+
 def from_origin(topic_id: str, partition: int, offset: int) -> str:
     """The id of a record that brings none. A recreated topic has another id: nothing repeats."""
     return f"{topic_id}/{partition}/{offset}"

@@ -85,3 +85,9 @@ class Write(NamedTuple):
     headers: Headers = ()
     partition: int | None = None
     timestamp: int | None = None
+
+
+class IdentifiedWrite(Write):
+    """A message with an id of the sender's own: it is sent once."""
+
+    id: str
