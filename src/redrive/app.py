@@ -301,24 +301,28 @@ class App:
             yield f"{_name_of(handler.call)} yields, and would never run: use ctx.send instead"
         if handler.ack not in get_args(Ack):
             yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
+        if handler.ack == "manual" and handler.batch is not None:
+            yield "manual acks belong to single records: drop batch= or ack="
+        yield from self._delivery_problems(handler)
+
+    def _delivery_problems(self, handler: Handler) -> Iterator[str]:
         if handler.ack == "manual" and self.delivery == "transaction":
             yield (
                 "manual acks cannot be combined with transaction: it commits a contiguous prefix"
                 " of records, and cannot wait for one of them"
             )
-        database = self.delivery in GUARANTEES and GUARANTEES[self.delivery].database
-        if handler.ack == "manual" and database:
+        if self.delivery not in GUARANTEES or not GUARANTEES[self.delivery].database:
+            return
+        if handler.ack == "manual":
             yield (
                 f"manual acks cannot be combined with {self.delivery}: its transaction is committed"
                 " when the handler returns, and cannot wait for an acknowledgement"
             )
-        if database and _is_uninterruptible(handler):
+        if _is_uninterruptible(handler):
             yield (
                 f"timeout= with {self.delivery} needs an async handler: the transaction of a"
                 " function that does not come back would stay open"
             )
-        if handler.ack == "manual" and handler.batch is not None:
-            yield "manual acks belong to single records: drop batch= or ack="
 
     def _policy(self, where: str, given: RetryPolicy | None, otherwise: RetryPolicy) -> RetryPolicy:
         if given is None or isinstance(given, RetryPolicy):

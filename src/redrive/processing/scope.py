@@ -101,7 +101,7 @@ class Scope:
         if not self.has_outbox:
             raise ContextError(
                 f"ctx.send(id=): the app {self.app.name!r} has the delivery {self.app.delivery!r},"
-                " which has no outbox that would remember the id; choose \"outbox\" or"
+                ' which has no outbox that would remember the id; choose "outbox" or'
                 ' "idempotent+outbox", or send the id in a header'
             )
         given = ids.as_text(message_id)

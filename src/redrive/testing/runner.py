@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redrive.delivery.flush import FlushDelivery
+from redrive.delivery.store import Store
+from redrive.delivery.unit import Tools
+from redrive.delivery.units import Units
+from redrive.guarantees import GUARANTEES
 from redrive.ports import Clock, Log, Progress, Publisher
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
@@ -43,7 +47,7 @@ class Runner:
         publisher: Publisher,
         clock: Clock,
         resources: Mapping[str, object] | None = None,
-        connection: Callable[[], Any] | None = None,
+        store: Store | None = None,
         watch: Callable[[Outcome], None] = lambda _: None,
     ) -> None:
         self._app = app
@@ -52,7 +56,10 @@ class Runner:
         self._clock = clock
         self._watch = watch
         self._topic_ids: dict[str, str] = {}
-        self._scope = Scope(app, self._topic_ids, connection=connection)
+        self._scope = Scope(app, self._topic_ids)
+        if store is not None:
+            tools = Tools(self._scope, GUARANTEES[app.delivery], publisher, clock)
+            self._scope.units = Units(tools, store)
         self._delivery = FlushDelivery(publisher, clock)
         self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
         self._executor = InlineExecutor(self._scope, Resources(app, resources))

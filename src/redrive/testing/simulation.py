@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from redrive import envelope as envelopes
 from redrive.durations import Duration, milliseconds, text
 from redrive.envelope import Envelope
-from redrive.errors import ConfigurationError, ContextError
+from redrive.errors import ConfigurationError
+from redrive.guarantees import WITH_DATABASE
 from redrive.ports import Position
 from redrive.processing import done_beyond
 from redrive.processing.outcomes import Outcome
@@ -20,13 +21,13 @@ from redrive.record import Headers, Record, TopicPartition, Write
 from redrive.testing.broker import MemoryBroker, MemoryHandover
 from redrive.testing.clock import VirtualClock
 from redrive.testing.runner import Runner
+from redrive.testing.store import MemoryStore
 
 if TYPE_CHECKING:
     from redrive.app import App, Handler
 
 _LONGEST: Final = "365d"
 _DELAY_TOPIC: Final = {"message.timestamp.type": "LogAppendTime"}
-_WITH_DATABASE: Final = ("idempotent", "outbox", "idempotent+outbox")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,10 @@ class Simulation:
 
     Nothing runs between calls. `run` does what can be done now; `advance` lets time pass. With the
     `broker` and `clock` of another simulation it goes on where that one ended: the next version of
-    the app, or another app beside it.
+    the app (with its `store` too), or another app beside it.
+
+    With a delivery that has a database, `db` is what handlers get as `ctx.db`; inbox and outbox are
+    in memory, and what is in the outbox is published as soon as it is committed.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Simulation:
         db: object | None = None,
         clock: VirtualClock | None = None,
         broker: MemoryBroker | None = None,
+        store: MemoryStore | None = None,
     ) -> None:
         _check(app, db, clock, broker)
         self.app = app
@@ -94,7 +99,9 @@ class Simulation:
         """All but plain successes, in the order in which they became durable."""
         self._started = self.clock.now()
         self._resources = resources
-        self._db = db
+        self._publisher = _CreatingPublisher(self.broker)
+        self.store = store or MemoryStore(self.clock, db=db, publish=self._publisher.publish)
+        """Inbox and outbox, of an app whose delivery has them."""
         self._watched = app.with_handlers(self._watched_handler)
         for topic in (*app.handlers, *app.delay_topics, app.dead_topic):
             if not self.broker.partitions(topic):
@@ -199,19 +206,12 @@ class Simulation:
             self._watched,
             log=self.broker,
             progress=self.broker.progress(self.app.name),
-            publisher=_CreatingPublisher(self.broker),
+            publisher=self._publisher,
             clock=self.clock,
             resources=self._resources,
-            connection=self._connection if self.app.delivery in _WITH_DATABASE else None,
+            store=self.store if self.app.delivery in WITH_DATABASE else None,
             watch=self.outcomes.append,
         )
-
-    def _connection(self) -> object:
-        if self._db is None:
-            raise ContextError(
-                "ctx.db: this simulation has no database; pass Simulation(app, db=...)"
-            )
-        return self._db
 
     def _ahead(self, topic: str) -> list[Record]:
         """The records of a topic that are not complete."""
@@ -330,10 +330,10 @@ def _check(
 ) -> None:
     if broker is not None and clock is None:
         raise ConfigurationError("Simulation: broker= needs the clock= that it was made with")
-    if db is not None and app.delivery not in _WITH_DATABASE:
+    if db is not None and app.delivery not in WITH_DATABASE:
         raise ConfigurationError(
             f'Simulation: db= for the app "{app.name}", whose delivery {app.delivery!r} has no'
-            f" database; choose one of {', '.join(map(repr, _WITH_DATABASE))}"
+            f" database; choose one of {', '.join(map(repr, WITH_DATABASE))}"
         )
 
 

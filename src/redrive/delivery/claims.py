@@ -1,0 +1,66 @@
+"""What a record's id, and what is known of it, mean: pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b, sha256
+from typing import TYPE_CHECKING, Final
+
+from redrive import ids
+from redrive.delivery.store import Claim, Found
+from redrive.errors import Conflict
+from redrive.processing.work import DUPLICATE, Duplicate
+
+if TYPE_CHECKING:
+    from redrive.processing.scope import Scope
+    from redrive.processing.work import Work
+
+_LONGEST_ID: Final = 1000
+"""Bytes. An index takes no longer ones than about two and a half times that."""
+_MOST_ATTEMPTS: Final = 2**31 - 1
+_FINGERPRINT_BYTES: Final = 16
+
+
+def claim_of(work: Work, scope: Scope) -> Claim:
+    """What has to be claimed for a record, which was decoded; raises where its id cannot be had."""
+    envelope = scope.envelope(work)
+    if work.handler.id is not None and ids.is_from_origin(envelope.id, work.record):
+        # It was parked before it could be decoded: only now is its real id to be had.
+        work.envelope = envelope = replace(envelope, id=scope.message_id(work))
+    attempt = min(envelope.attempt, _MOST_ATTEMPTS)
+    return Claim(stored_id(envelope.id), attempt, fingerprint(work), work.record.place)
+
+
+def stored_id(message_id: str) -> str:
+    """The id as databases take it: without zeros, and short enough for an index."""
+    given = ids.as_text(message_id) or message_id
+    if len(given) > _LONGEST_ID // 4 and len(given.encode()) > _LONGEST_ID:
+        return f"sha256:{sha256(given.encode()).hexdigest()}"
+    return given
+
+
+def fingerprint(work: Work) -> bytes | None:
+    """Tells one payload from another."""
+    value = work.record.value
+    return None if value is None else blake2b(value, digest_size=_FINGERPRINT_BYTES).digest()
+
+
+def verdict(claim: Claim, found: Found | None) -> Duplicate | Conflict | None:
+    """Why a record shall not be handled; None: it shall."""
+    if found is None:
+        return None
+    if found.state == "parked":
+        # A copy of a hop that was overtaken by the next one. The payload of one that waits may be
+        # edited, so that it is not compared.
+        return DUPLICATE if claim.attempt < found.attempt else None
+    if claim.fingerprint == found.fingerprint:
+        return DUPLICATE
+    return Conflict(
+        f"the id {claim.id} was handled before with another payload: fingerprint"
+        f" {_shown(found.fingerprint)} of {found.source} then, {_shown(claim.fingerprint)} of"
+        f" {claim.source} now"
+    )
+
+
+def _shown(given: bytes | None) -> str:
+    return "none (no value)" if given is None else given.hex()

@@ -1,0 +1,109 @@
+"""Stores: where a unit of work keeps what it did, in one transaction with what handlers do.
+
+Two implementations, in PostgreSQL (`redrive.ledger.store`) and in memory (`redrive.testing.store`),
+and one contract suite for both. Methods are coroutines, so that a unit of work is written once:
+those of a session that is not async never wait, and run without event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from redrive.errors import RedriveError
+from redrive.processing.guarded import Guard
+from redrive.record import Write
+
+State = Literal["done", "parked"]
+
+
+class StoreDownError(RedriveError):
+    """The database cannot be asked: whatever was to be done is undone, and tried again later."""
+
+
+class StoreBusyError(RedriveError):
+    """A rival was in the way too long: all is undone, and tried again record by record."""
+
+
+class TransactionEndedError(RedriveError):
+    """A handler has ended the transaction that its record's outcome should have been part of."""
+
+
+class Claim(NamedTuple):
+    """A record's id, about to be handled."""
+
+    id: str
+    attempt: int
+    fingerprint: bytes | None
+    """Of the payload; None where there is none."""
+    source: str
+
+
+class Found(NamedTuple):
+    """What was known of an id before it was claimed."""
+
+    state: State
+    attempt: int
+    fingerprint: bytes | None
+    source: str
+
+
+@dataclass
+class Marks:
+    """How claimed ids differ from done at the end of a unit of work."""
+
+    done: list[Claim] = field(default_factory=list)
+    """Those that were parked before."""
+    parked: list[tuple[str, int]] = field(default_factory=list)
+    """With the attempt that comes next."""
+    forgotten: list[str] = field(default_factory=list)
+    """Those that shall be as if nobody had seen them."""
+    no_longer_parked: list[str] = field(default_factory=list)
+    """Ids that were not claimed; where they are parked, they are forgotten."""
+
+
+class Session(Guard, Protocol):
+    """One transaction. As a guard, it makes single calls of handlers undoable."""
+
+    @property
+    def connection(self) -> Any:
+        """What handlers have as `ctx.db`."""
+        ...
+
+    async def claim(self, claims: Sequence[Claim]) -> dict[str, Found]:
+        """Note these ids, in their order, as done; gives what was known of those that are not new.
+
+        Rivals wait until this transaction has ended, and this one waits for theirs. What was known
+        is left as it is, and is nobody else's until the end.
+        """
+        ...
+
+    async def mark(self, marks: Marks) -> None:
+        """Say what became of the claimed ids that are not simply done."""
+        ...
+
+    async def send(self, writes: Sequence[Write]) -> None:
+        """Put outbound records into the outbox."""
+        ...
+
+    async def commit(self) -> None:
+        """Make all of it durable."""
+        ...
+
+
+class Store(Protocol):
+    """Makes sessions."""
+
+    def session(self, *, is_async: bool) -> AbstractAsyncContextManager[Session]:
+        """A transaction, which is rolled back unless it was committed."""
+        ...
+
+    async def expire(self, *, older_than: int, is_async: bool) -> bool:
+        """Forget some of what is older, in milliseconds; True: there may be more."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...

@@ -1,0 +1,229 @@
+"""Units: runs lots as units of work, and lets them wait while broker or database are away."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive.delivery.store import Store, StoreBusyError, StoreDownError, TransactionEndedError
+from redrive.delivery.trouble import Trouble
+from redrive.delivery.unit import UNIT_SECONDS, RevokedError, Tools, Unit, current
+from redrive.errors import ContextError, PublishError, RedriveError
+from redrive.processing.judged import Judged
+from redrive.processing.outcomes import durable
+from redrive.processing.resources import without_loop
+from redrive.processing.work import Lane, Lot, Work
+
+if TYPE_CHECKING:
+    from redrive.processing.dispatcher import Dispatcher
+
+log: Final = logging.getLogger("redrive.delivery")
+
+_FIRST_SIZE: Final = 16
+_ALONE_WAIT: Final = 1000
+_ALONE_LONGEST: Final = 30_000
+"""Milliseconds until a record that cannot be committed even alone is tried again: doubled each
+time, up to the second."""
+_EXPIRE_EVERY: Final = 60.0
+_EXPIRE_MORE: Final = 1.0
+"""Seconds between two looks for what has expired, and when there was more than one look takes."""
+
+
+class Units:
+    """Runs the lots of one process as units of work. May be used from many threads."""
+
+    def __init__(self, tools: Tools, store: Store, *, inbox_ttl: int | None = None) -> None:
+        self.trouble = Trouble(tools.clock)
+        self._tools = tools
+        self._store = store
+        self._inbox_ttl = inbox_ttl
+        self._expire_at = monotonic() + _EXPIRE_EVERY
+        self._pace: dict[str, float] = {}
+        self._stuck: dict[Work, int] = {}
+        """How long records waited last that cannot be committed even alone."""
+
+    @property
+    def stuck(self) -> int:
+        """How many records wait because what they write is refused, or a rival is in the way."""
+        return len(self._stuck)
+
+    def connection(self) -> Any:
+        """The database connection of the unit of work under way here."""
+        session = current.get(None)
+        if session is None:
+            raise ContextError(
+                "ctx.db: no unit of work runs in this thread; use it in the handler's own thread"
+                " or task, and before the handler returns"
+            )
+        return session.connection
+
+    def run(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
+        """Run a lot whose function is sync, and finish it."""
+        without_loop(self._run(lot, dispatcher, until))
+
+    async def run_async(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
+        """Run a lot whose function is async, and finish it."""
+        await self._run(lot, dispatcher, until)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._stuck.clear()
+        self._store.close()
+
+    async def _run(self, lot: Lot, dispatcher: Dispatcher, until: float) -> None:
+        course = _Course(lot)
+        try:
+            while works := course.upcoming(self._size(lot, course)):
+                if lot.cancelled or monotonic() >= until:
+                    break
+                if (wait := self.trouble.wait_until()) is not None:
+                    course.detain(course.rest(), wait)
+                    break
+                await self._unit(lot, works, course, dispatcher, until)
+        finally:
+            dispatcher.finish(lot, course.whole)
+        await self._expire(is_async=lot.is_async)
+
+    async def _unit(
+        self, lot: Lot, works: list[Work], course: _Course, dispatcher: Dispatcher, until: float
+    ) -> None:
+        unit = Unit(self._tools, lot, works)
+        try:
+            await self._in_session(unit, lot, until)
+        except (StoreBusyError, TransactionEndedError, PublishError) as error:
+            if isinstance(error, PublishError) and error.outage:
+                self._outage(error, course)
+            elif len(works) > 1:
+                course.alone = True  # so that one of them does not hold the others
+            elif isinstance(error, TransactionEndedError):
+                await self._refuse(error, lot, works, course, dispatcher)
+            else:
+                self._stand_aside(error, works[0], course)
+        except RevokedError:
+            course.give_up()
+        except StoreDownError as error:
+            self._outage(error, course)
+        except Exception as error:  # a mistake of ours: nothing is lost, and it is told
+            log.exception("a unit of work failed")
+            self._outage(error, course)
+        else:
+            self._committed(unit, lot, works, course, dispatcher)
+
+    async def _in_session(self, unit: Unit, lot: Lot, until: float) -> None:
+        async with self._store.session(is_async=lot.is_async) as session:
+            await unit.run(session, until)
+
+    def _committed(
+        self, unit: Unit, lot: Lot, works: list[Work], course: _Course, dispatcher: Dispatcher
+    ) -> None:
+        self.trouble.is_over()
+        dispatcher.settle(lot.processor, durable(unit.judged.report))
+        course.committed(works, unit.judged)
+        if unit.called:
+            taken = unit.seconds / unit.called
+            self._pace[lot.handler.topic] = (self._pace.get(lot.handler.topic, taken) + taken) / 2
+        if self._stuck:
+            for work in works:
+                self._stuck.pop(work, None)
+
+    def _size(self, lot: Lot, course: _Course) -> int:
+        """As many as will be handled in the time that a unit may take."""
+        if course.alone:
+            return 1
+        if lot.in_one_call:
+            return len(lot.works)
+        pace = self._pace.get(lot.handler.topic)
+        if pace is None:
+            return _FIRST_SIZE
+        return max(1, int(UNIT_SECONDS / pace)) if pace else len(lot.works)
+
+    def _outage(self, error: Exception, course: _Course) -> None:
+        """Nobody can do anything about it: all wait, and nothing counts against any record."""
+        course.detain(course.rest(), self.trouble.begins(error))
+
+    def _stand_aside(self, error: Exception, work: Work, course: _Course) -> None:
+        """Let a record wait that cannot be committed even alone; the others go on."""
+        wait = min(2 * self._stuck.get(work, _ALONE_WAIT // 2), _ALONE_LONGEST)
+        self._stuck[work] = wait
+        log.warning(
+            "%s: %s; it stays where it is, and is tried again in %d ms",
+            work.record.place,
+            error,
+            wait,
+        )
+        course.detain([work], self._tools.clock.now() + wait)
+
+    async def _refuse(
+        self,
+        error: TransactionEndedError,
+        lot: Lot,
+        works: list[Work],
+        course: _Course,
+        dispatcher: Dispatcher,
+    ) -> None:
+        """What the handler committed on its own cannot be undone; its record has failed."""
+        unit = Unit(self._tools, lot, works)
+        unit.ended_transaction(error)
+        try:
+            await self._in_session(unit, lot, inf)
+        except RedriveError as trouble:
+            self._outage(trouble, course)
+        else:
+            self._committed(unit, lot, works, course, dispatcher)
+
+    async def _expire(self, *, is_async: bool) -> None:
+        if self._inbox_ttl is None or monotonic() < self._expire_at:
+            return
+        self._expire_at = monotonic() + _EXPIRE_EVERY
+        try:
+            more = await self._store.expire(older_than=self._inbox_ttl, is_async=is_async)
+        except RedriveError as error:
+            log.warning("what has expired could not be deleted: %s", error)
+        else:
+            if more:
+                self._expire_at = monotonic() + _EXPIRE_MORE
+
+
+class _Course:
+    """How far a lot has come."""
+
+    def __init__(self, lot: Lot) -> None:
+        self.whole = Judged()
+        self.alone = False
+        """Whether its records are tried one by one."""
+        self._lot = lot
+        self._begun = 0
+        self._stopped: set[Lane] = set()
+
+    def rest(self) -> list[Work]:
+        """The records that were not tried, and may be."""
+        return [work for work in self._lot.works[self._begun :] if work.lane not in self._stopped]
+
+    def upcoming(self, most: int) -> list[Work]:
+        """The records of the next unit."""
+        return self.rest()[:most]
+
+    def committed(self, works: list[Work], judged: Judged) -> None:
+        """Go on behind these; who has no outcome keeps those behind it in its lane waiting."""
+        self.whole.add(judged)
+        self._pass(works)
+
+    def detain(self, works: list[Work], until: int) -> None:
+        """Let these wait, for no fault of theirs, and go on behind them."""
+        for work in works:
+            self.whole.detain(work, until)
+        self._pass(works)
+
+    def give_up(self) -> None:
+        """Try no more of it."""
+        self._begun = len(self._lot.works)
+
+    def _pass(self, works: list[Work]) -> None:
+        if not works:
+            return
+        self._begun = self._lot.works.index(works[-1], self._begun) + 1
+        for work in works:
+            if work.lane is not None and work.offset not in self.whole.settled:
+                self._stopped.add(work.lane)

@@ -1,0 +1,186 @@
+"""MemoryStore: inbox and outbox in memory, with the same promises as those in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from redrive.delivery.store import Claim, Found, Marks
+from redrive.errors import ContextError
+from redrive.record import IdentifiedWrite, Write
+
+if TYPE_CHECKING:
+    from redrive.ports import Clock
+
+
+class Row(NamedTuple):
+    """What is known of one id."""
+
+    found: Found
+    at: int
+
+
+class MemoryStore:
+    """The inbox and outbox of one app. Units of work come one after the other.
+
+    `publish` stands for the relay: it is given what was committed to the outbox. `db` is what
+    handlers get as `ctx.db`; where it has `transaction()`, as psycopg's connections do, calls that
+    fail are undone in it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        db: object | None = None,
+        publish: Callable[[list[Write]], None] = lambda _: None,
+    ) -> None:
+        self.clock = clock
+        self.db = db
+        self.rows: dict[str, Row] = {}
+        self.sent: set[str] = set()
+        self._publish = publish
+        self._numbers = 0
+
+    @asynccontextmanager
+    async def session(self, *, is_async: bool) -> AsyncIterator[MemorySession]:
+        """A transaction, which is rolled back unless it was committed."""
+        del is_async  # nothing in memory waits
+        session = MemorySession(self)
+        async with AsyncExitStack() as whole:
+            await _enter(whole, self.db)
+            yield session
+            if not session.committed:
+                raise _NotCommittedError
+        session.carry_out()
+
+    async def expire(self, *, older_than: int, is_async: bool) -> bool:
+        """Forget what is older."""
+        del is_async
+        oldest = self.clock.now() - older_than
+        self.rows = {name: row for name, row in self.rows.items() if row.at >= oldest}
+        return False
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
+
+    def carry_out(
+        self, rows: dict[str, Row | None], sent: set[str], outbox: Sequence[Write]
+    ) -> None:
+        """Make a transaction's changes."""
+        for name, row in rows.items():
+            if row is None:
+                self.rows.pop(name, None)
+            else:
+                self.rows[name] = row
+        self.sent |= sent
+        if outbox:
+            self._publish([self._with_id(write) for write in outbox])
+
+    def _with_id(self, write: Write) -> Write:
+        self._numbers += 1
+        chosen = write.id if isinstance(write, IdentifiedWrite) else str(UUID(int=self._numbers))
+        return Write(*write)._replace(headers=(*write.headers, ("id", chosen.encode())))
+
+
+class MemorySession:
+    """One transaction."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.committed = False
+        self._store = store
+        self._rows: dict[str, Row | None] = {}
+        self._sent: set[str] = set()
+        self._outbox: list[Write] = []
+        self._call = AsyncExitStack()
+
+    @property
+    def connection(self) -> Any:
+        """What the test has given."""
+        if self._store.db is None:
+            raise ContextError(
+                "ctx.db: this simulation has no database; pass Simulation(app, db=...)"
+            )
+        return self._store.db
+
+    async def begin(self) -> None:
+        """A call begins."""
+        self._call = AsyncExitStack()
+        await _enter(self._call, self._store.db)
+
+    async def keep(self, sends: Sequence[Write]) -> bool:
+        """What the call did shall count, unless it sends what was sent before."""
+        chosen = [write.id for write in sends if isinstance(write, IdentifiedWrite)]
+        taken = self._store.sent | self._sent
+        if len(set(chosen)) < len(chosen) or taken & set(chosen):
+            await self.undo(ContextError("sent before"))
+            return False
+        self._sent.update(chosen)
+        await self._call.aclose()
+        return True
+
+    async def undo(self, error: BaseException) -> None:
+        """What the call did shall not count."""
+        await self._call.__aexit__(type(error), error, None)
+
+    async def claim(self, claims: Sequence[Claim]) -> dict[str, Found]:
+        """Note these ids as done; gives what was known of those that are not new."""
+        found = {
+            claim.id: self._store.rows[claim.id].found
+            for claim in claims
+            if claim.id in self._store.rows
+        }
+        for claim in claims:
+            if claim.id not in found:
+                self._put(claim.id, Found("done", *claim[1:]))
+        return found
+
+    async def mark(self, marks: Marks) -> None:
+        """Say what became of the claimed ids that are not simply done."""
+        for claim in marks.done:
+            self._put(claim.id, Found("done", *claim[1:]))
+        for name, attempt in marks.parked:
+            _, _, fingerprint, source = self._seen(name)
+            self._put(name, Found("parked", attempt, fingerprint, source))
+        for name in marks.forgotten:
+            self._rows[name] = None
+        for name in marks.no_longer_parked:
+            row = self._store.rows.get(name)
+            if row is not None and row.found.state == "parked":
+                self._rows[name] = None
+
+    async def send(self, writes: Sequence[Write]) -> None:
+        """Put outbound records into the outbox."""
+        self._outbox += writes
+
+    async def commit(self) -> None:
+        """All of it counts, as soon as the session ends."""
+        self.committed = True
+
+    def carry_out(self) -> None:
+        """Make the changes."""
+        self._store.carry_out(self._rows, self._sent, self._outbox)
+
+    def _put(self, name: str, found: Found) -> None:
+        self._rows[name] = Row(found, self._store.clock.now())
+
+    def _seen(self, name: str) -> Found:
+        row = self._rows.get(name) or self._store.rows[name]
+        return row.found
+
+
+class _NotCommittedError(Exception):
+    """Rolls the test's own transaction back."""
+
+
+async def _enter(stack: AsyncExitStack, db: object | None) -> None:
+    transaction = getattr(db, "transaction", None)
+    if transaction is None:
+        return
+    block = transaction()
+    if hasattr(type(block), "__aenter__"):
+        await stack.enter_async_context(block)
+    else:
+        stack.enter_context(block)
