@@ -27,7 +27,8 @@ class Driver:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if source is not None:
             environment["PYTHONPATH"] = str(source)
-        arguments = ["run", target, "--bootstrap", bootstrap, *QUIET, *options]
+        quiet = () if "worker" in options else QUIET
+        arguments = ["run", target, "--bootstrap", bootstrap, *quiet, *options]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "redrive", *arguments],

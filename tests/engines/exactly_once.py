@@ -28,7 +28,13 @@ class Copy:
     """The app, its input, and its runs."""
 
     def __init__(
-        self, world: World, count: int, *, delivery: str = "transaction", pause: float = 0.01
+        self,
+        world: World,
+        count: int,
+        *,
+        delivery: str = "transaction",
+        pause: float = 0.01,
+        engine: str = "spark",
     ) -> None:
         self.world = world
         self.count = count
@@ -42,6 +48,7 @@ class Copy:
             ]
         )
         self._drivers: list[Driver] = []
+        self._engine = engine
 
     def run(self, *options: str, source: Path | None = None) -> Driver:
         """A run to the end."""
@@ -50,6 +57,8 @@ class Copy:
             self.world.folder,
             self.world.bootstrap,
             "--until-empty",
+            "--engine",
+            self._engine,
             *options,
             source=source,
         )
@@ -95,9 +104,14 @@ class Copy:
 
 @contextmanager
 def copying(
-    world: World, count: int, *, delivery: str = "transaction", pause: float = 0.01
+    world: World,
+    count: int,
+    *,
+    delivery: str = "transaction",
+    pause: float = 0.01,
+    engine: str = "spark",
 ) -> Iterator[Copy]:
-    copy = Copy(world, count, delivery=delivery, pause=pause)
+    copy = Copy(world, count, delivery=delivery, pause=pause, engine=engine)
     try:
         yield copy
     finally:

@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from redrive.cli.demo_simulated import STORY, code, letters, section, topics
-from redrive.cli.spark_process import beside, ended, log_to_stderr, require_spark, start_spark
+from redrive.cli.logs import log_to_stderr
+from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import lateness, steps
 from redrive.clock import WallClock

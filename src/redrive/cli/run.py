@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
 
 import typer
 from rich.console import Console
 
-from redrive.cli.spark_process import beside, ended, log_to_stderr, require_spark, start_spark
+from redrive.cli.logs import LogFormat, log_to_stderr
+from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
+from redrive.cli.worker_process import run_worker
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.engines.words import From, Until
+from redrive.engines.worker.options import MAX_IN_FLIGHT, GroupProtocol
+from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app
 from redrive.metrics import serve
@@ -32,6 +38,7 @@ class Around(NamedTuple):
     master: str | None
     log_level: str
     metrics_port: int | None
+    log_format: LogFormat
 
 
 class Options(TypedDict):
@@ -77,26 +84,61 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; repeat.")
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="How much Spark itself says.")] = "fatal",
+    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON.")] = "text",
+    group_protocol: Annotated[
+        GroupProtocol, typer.Option(help="Worker: Kafka's group protocol.")
+    ] = "classic",
+    instance: Annotated[
+        str | None,
+        typer.Option(
+            help="Worker: its name in the group, over restarts; this machine's and a"
+            " number unless said."
+        ),
+    ] = None,
+    max_in_flight: Annotated[
+        int, typer.Option(min=1, help="Worker: at most so many records of a partition in flight.")
+    ] = MAX_IN_FLIGHT,
+    drain: Annotated[
+        str, typer.Option(help="Worker: how long running work may take to end when stopped.")
+    ] = "30s",
 ) -> None:
     """Run an app: its source topics, and its delay topics as they become due.
 
     SIGINT or SIGTERM ends it at the next commit, with exit code 0; a second one ends it at once.
     Exit code 1 when the run fails, 2 when the configuration is wrong.
     """
-    if engine == "worker":
-        raise ConfigurationError("the worker engine is not built yet: use --engine spark")
     if once and until_empty:
         raise ConfigurationError("--once and --until-empty exclude each other: give one of them")
+    until: Until = "once" if once else "empty" if until_empty else "stopped"
+    arguments = _arguments(bootstrap, spark_conf or [])
+    if engine == "worker":
+        worker_options = WorkerOptions(
+            start_from=start_from,
+            until=until,
+            protocol=group_protocol,
+            instance=instance,
+            max_in_flight=max_in_flight,
+            drain=milliseconds(drain),
+        )
+        with _told_errors():
+            run_worker(target, worker_options, arguments, metrics_port, log_format)
+        return
     options = Options(
         start_from=start_from,
-        until="once" if once else "empty" if until_empty else "stopped",
+        until=until,
         batch_deadline=milliseconds(batch_deadline) / 1000,
         max_records_per_batch=max_records_per_batch,
         trigger=None if trigger is None else milliseconds(trigger) / 1000,
     )
-    arguments = _arguments(bootstrap, spark_conf or [])
+    with _told_errors():
+        _run(target, options, arguments, Around(master, log_level, metrics_port, log_format))
+
+
+@contextmanager
+def _told_errors() -> Iterator[None]:
+    """A run that fails ends with its sentence, and exit code 1."""
     try:
-        _run(target, options, arguments, Around(master, log_level, metrics_port))
+        yield
     except ConfigurationError:
         raise
     except RedriveError as error:
@@ -126,7 +168,7 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
     app.check("spark")
     settings = load_settings(arguments, app.settings)
     console = Console(highlight=False)
-    log_to_stderr()
+    log_to_stderr(around.log_format)
     with Stopping() as stopping:
         with steps(console) as say:
             say("looking at Kafka")

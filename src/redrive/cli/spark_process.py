@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
+from redrive.cli.logs import to_stderr
 from redrive.config import Settings
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.secret import Secret
@@ -82,22 +81,3 @@ def ended(spark: SparkSession) -> Iterator[None]:
             spark.stop()
         except (Py4JError, ConnectionError):
             pass
-
-
-class _ToStderr(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        to_stderr(f"redrive: {record.getMessage()}")
-
-
-def to_stderr(line: str) -> None:
-    """Print a line where errors go; a picture in a terminal makes room for it."""
-    sys.stderr.write(line + "\n")
-
-
-def log_to_stderr() -> None:
-    """Show redrive's own lines, and of librdkafka's only the worst: troubles are told once."""
-    log = logging.getLogger("redrive")
-    if not any(isinstance(each, _ToStderr) for each in log.handlers):
-        log.addHandler(_ToStderr())
-    log.setLevel(logging.INFO)
-    logging.getLogger("redrive.kafka").setLevel(logging.CRITICAL)

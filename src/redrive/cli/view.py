@@ -92,7 +92,8 @@ def line(batch: Batch) -> str:
     """One batch in one line."""
     what = told(batch.counts) or "nothing done"
     trouble = f"; {batch.trouble}" if batch.trouble else ""
-    return f"{batch.lane:<5} batch {batch.number}: {what} in {batch.seconds:.1f} s{trouble}"
+    which = "" if batch.number is None else f" batch {batch.number}"
+    return f"{batch.lane:<5}{which}: {what} in {batch.seconds:.1f} s{trouble}"
 
 
 def told(counts: Mapping[str, int]) -> str:

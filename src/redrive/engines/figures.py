@@ -21,7 +21,8 @@ class Batch:
     """What one batch did."""
 
     lane: Lane
-    number: int
+    number: int | None
+    """None: what happened within some time, on an engine without batches."""
     counts: dict[str, int]
     seconds: float = 0.0
     trouble: str = ""

@@ -29,6 +29,11 @@ _IDLE: Final = 0.5
 class Delivering(Protocol):
     """How the outcomes of a worker become durable."""
 
+    @property
+    def refused(self) -> int:
+        """How many outcomes could not be written, and wait to be tried again."""
+        ...
+
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes: within the dispatcher's lock, without waiting."""
         ...

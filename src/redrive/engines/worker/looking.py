@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Collection, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from redrive.engines.figures import Batch
 from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
 from redrive.record import TopicPartition
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive.worker")
 
 _EVERY: Final = 1.0
+_NEWS_EVERY: Final = 5.0
 _EVERY_WHEN_ENDING: Final = 0.2
 Ends = dict[TopicPartition, int]
 
@@ -58,6 +62,8 @@ class Looking:
         self._trouble = ""
         self._goals: dict[Lane, Ends] = {}
         self._calm: int | None = None
+        self._told: dict[Lane, Counter[str]] = {}
+        self._told_at = monotonic()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="redrive-looking", daemon=True)
 
@@ -87,6 +93,7 @@ class Looking:
         positions = self._positions(ends)
         self._note(ends, positions)
         self._drain_lateness()
+        self._tell_news()
         if self._until == "once":
             self._once(positions)
         elif self._until == "empty":
@@ -164,6 +171,20 @@ class Looking:
     def note_lost(self, told: list[str]) -> None:
         """Take note of records that were found to be gone."""
         self._status["main"]["lost"] = list(told)
+
+    def _tell_news(self) -> None:
+        """What was done since the last time, for whoever shows a line now and then."""
+        now = monotonic()
+        if now - self._told_at < _NEWS_EVERY:
+            return
+        figures = self._counting.figures
+        for lane in figures.lanes:
+            counts = Counter(figures.counts(lane))
+            done = counts - self._told.get(lane, Counter())
+            if done:
+                figures.news.append(Batch(lane, None, dict(done), now - self._told_at))
+            self._told[lane] = counts
+        self._told_at = now
 
     def _drain_lateness(self) -> None:
         lateness = self._scope.lateness

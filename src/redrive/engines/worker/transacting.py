@@ -96,7 +96,10 @@ class TransactionDelivering:
         self._thread = threading.Thread(target=self._run, name="redrive-delivery", daemon=True)
         self._thread.start()
 
-    refused = 0
+    @property
+    def refused(self) -> int:
+        """None: a transaction with a refused write is taken back as a whole."""
+        return 0
 
     def open(self, partition: Partition, producer: TransactionalProducer | None) -> None:
         """Take up a partition."""

@@ -164,9 +164,14 @@ class Worker:
         return self.live and self._assignment.settled and not self._stopping.is_set()
 
     @property
-    def lost_threads(self) -> int:
-        """How many threads are lost to handlers that never came back."""
-        return self.counting.hung
+    def assigned(self) -> int:
+        """How many partitions it has."""
+        return len(self._assignment.partitions)
+
+    @property
+    def refused(self) -> int:
+        """How many records stay where they are, because what was to be written was refused."""
+        return self._delivering.refused
 
     # How it runs
 

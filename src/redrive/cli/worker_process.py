@@ -1,0 +1,65 @@
+"""`redrive run --engine worker`: a worker in this process, shown until it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import time
+
+from rich.console import Console
+
+from redrive.cli.logs import LogFormat, log_to_stderr
+from redrive.cli.stopping import Stopping
+from redrive.cli.view import steps, summary, view
+from redrive.config import SettingsArguments
+from redrive.engines.worker.metrics import WorkerCollector
+from redrive.engines.worker.options import Options
+from redrive.engines.worker.worker import Worker, start
+from redrive.serving import Health, served
+
+_SHOW_EVERY = 0.25
+
+
+def run_worker(
+    target: str,
+    options: Options,
+    arguments: SettingsArguments,
+    port: int | None,
+    log_format: LogFormat,
+) -> None:
+    """Run it until it is stopped, or has nothing more to do."""
+    console = Console(highlight=False)
+    log_to_stderr(log_format)
+    with Stopping() as stopping:
+        with steps(console) as say:
+            say("looking at Kafka")
+            worker = start(target, options=options, **arguments)
+        stopping.be_orderly()
+        try:
+            _follow(worker, console, stopping, port)
+        finally:
+            worker.stop(options.drain / 1000 + 10)
+        for line in summary(worker, time()):
+            console.print(line, markup=False, soft_wrap=True)
+    if worker.counting.hung:
+        # Their threads would be waited for, for ever.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def _follow(worker: Worker, console: Console, stopping: Stopping, port: int | None) -> None:
+    checks: dict[str, Health] = {
+        "/live": lambda: "" if worker.live else "it does not poll",
+        "/ready": lambda: "" if worker.ready else "no partitions were assigned yet",
+    }
+    with served(port, WorkerCollector(worker), checks) as bound, view(console) as shown:
+        if bound is not None:
+            console.print(f"figures: port {bound}, /metrics /live /ready")
+        said = False
+        while not worker.await_termination(_SHOW_EVERY):
+            shown.show(worker)
+            if stopping.wanted and not said:
+                said = True
+                console.print("stopping: what runs may end")
+                worker.stop(0)
+        shown.show(worker)
