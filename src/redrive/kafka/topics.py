@@ -108,6 +108,12 @@ class KafkaTopics:
         )
 
 
+def topic_settings(admin: Admin, name: str) -> dict[str, str]:
+    """The settings of one topic; none if it is gone."""
+    found = admin.ask(f"read the settings of {name}", lambda client: _settings_of(client, [name]))
+    return found.get(name, {})
+
+
 def _settings_of(client: AdminClient, names: Collection[str]) -> dict[str, dict[str, str]]:
     asked = client.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
     settings: dict[str, dict[str, str]] = {}

@@ -1,0 +1,92 @@
+"""`redrive relay`: publishes what apps have written to the outbox."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from redrive.cli.logs import log_to_stderr
+from redrive.cli.stopping import Stopping
+from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.durations import milliseconds
+from redrive.errors import ConfigurationError, LedgerError
+from redrive.loading import load_app
+
+
+def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when nothing is left to publish.")
+    ] = False,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Rows per transaction: what a crash repeats at most.")
+    ] = 20_000,
+    lease: Annotated[
+        str, typer.Option(help="After so long without a word from it, others take its work.")
+    ] = "20s",
+    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve /metrics and /health here.")
+    ] = None,
+) -> None:
+    """Publish the outbox of an app to Kafka; several may run, and share the work.
+
+    SIGINT or SIGTERM ends it after its batch, with exit code 0; a second one ends it at once.
+    With --until-empty, exit code 1 when Kafka refuses what is left.
+    """
+    if find_spec("psycopg") is None:
+        raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
+    seconds = milliseconds(lease) / 1000
+    if seconds < 2:
+        raise ConfigurationError(f"--lease {lease}: at least 2s")
+    app = load_app(target)
+    given: SettingsArguments = {}
+    if bootstrap is not None:
+        given["bootstrap"] = bootstrap
+    if database is not None:
+        given["database"] = database
+    settings = load_settings(given, app.settings)
+    _run(app.name, settings, (batch, seconds, metrics_port), until_empty=until_empty)
+
+
+def _run(
+    app: str, settings: Settings, options: tuple[int, float, int | None], *, until_empty: bool
+) -> None:
+    from redrive.ledger.relay import Relay
+    from redrive.ledger.relay_metrics import RelayCollector, health
+    from redrive.processing.collector import tune_collector
+    from redrive.serving import served
+
+    batch, lease_seconds, port = options
+    settings.dsn()
+    settings.servers()
+    log_to_stderr()
+    console = Console(highlight=False)
+    with Stopping() as stopping:
+        relay = Relay(
+            app,
+            settings,
+            stopping=lambda: stopping.wanted,
+            batch=batch,
+            lease_seconds=lease_seconds,
+        )
+        stopping.be_orderly()
+        tune_collector()
+        with served(port, RelayCollector(relay), lambda: health(relay)) as bound:
+            if bound is not None:
+                console.print(f"figures: port {bound}, /metrics and /health")
+            console.print(f"publishing the outbox of {app}")
+            try:
+                relay.run(until_empty=until_empty)
+            except LedgerError as error:
+                typer.echo(f"redrive: {error}", err=True)
+                raise typer.Exit(1) from None
+        console.print(f"published {sum(relay.figures.published.values())} rows")
+    if until_empty and not stopping.wanted and relay.refusals.reasons():
+        raise typer.Exit(1)

@@ -1,0 +1,118 @@
+"""What a topic takes, asked before anything is written to it.
+
+A broker that refuses one message has often taken the next one of the same key already: then the
+order is lost. What can be known beforehand is therefore not left to the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from redrive.config import Settings
+from redrive.errors import PublishError
+from redrive.kafka.admin import Admin
+from redrive.kafka.errors import BrokerError, MissingTopicError, publish_error
+from redrive.kafka.topics import topic_settings
+from redrive.ledger.refusals import Taken
+from redrive.record import Write
+
+DEFAULT_LIMIT: Final = 1_048_588
+"""Kafka's own limit, where the topic's cannot be asked for."""
+
+_PATIENCE: Final = 2.0
+_FRAME: Final = 100
+_PER_HEADER: Final = 10
+
+
+class Takes(NamedTuple):
+    """What one topic takes."""
+
+    partitions: int
+    limit: int
+    compacted: bool
+
+
+class Admission:
+    """Which writes their topics would refuse, as far as that can be known."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._admin = Admin(settings, patience=_PATIENCE)
+        self._compresses = any(name.startswith("compression.") for name in settings.librdkafka)
+        self._known: dict[str, Takes] = {}
+
+    @property
+    def smallest_limit(self) -> int:
+        """The size that every topic seen so far takes."""
+        return min((takes.limit for takes in self._known.values()), default=DEFAULT_LIMIT)
+
+    def learn(self, topic: str) -> str | None:
+        """Ask about a topic unless it is known; gives the reason why nothing can be written to it.
+
+        BrokerError where nobody answers.
+        """
+        if topic in self._known:
+            return None
+        try:
+            partitions = len(self._admin.topic(topic).partitions)
+        except MissingTopicError:
+            return str(publish_error(topic, None, "UNKNOWN_TOPIC_OR_PART"))
+        except BrokerError as error:
+            if "AUTHORIZATION_FAILED" in str(error):
+                return str(publish_error(topic, None, "TOPIC_AUTHORIZATION_FAILED"))
+            raise
+        self._known[topic] = self._takes(topic, partitions)
+        return None
+
+    def ask_broker(self) -> None:
+        """BrokerError unless somebody answers."""
+        self._admin.names()
+
+    def forget(self, topic: str) -> None:
+        """Something was refused there: what was known may not hold any more."""
+        self._known.pop(topic, None)
+
+    def doubtful(self, taken: Sequence[Taken]) -> list[Taken]:
+        """Those that are worth a closer look: few, as a rule."""
+        much = self.smallest_limit // 3
+        return [
+            one
+            for one in taken
+            if (write := one.write).key is None
+            or write.partition is not None
+            or len(write.headers) > 1
+            or len(write.key) + len(write.value or b"") > much
+        ]
+
+    def refusal(self, write: Write) -> PublishError | None:
+        """Why the topic would refuse it; the topic must have been learnt."""
+        takes = self._known[write.topic]
+        if write.partition is not None and write.partition >= takes.partitions:
+            return publish_error(write.topic, write.partition, "UNKNOWN_TOPIC_OR_PART")
+        if takes.compacted and write.key is None:
+            return publish_error(write.topic, None, "INVALID_RECORD")
+        # Compressed it may be small enough: the broker decides.
+        if not self._compresses and _size(write) > takes.limit:
+            return publish_error(write.topic, None, "MSG_SIZE_TOO_LARGE")
+        return None
+
+    def _takes(self, topic: str, partitions: int) -> Takes:
+        try:
+            settings = topic_settings(self._admin, topic)
+        except BrokerError as error:
+            if "AUTHORIZATION_FAILED" not in str(error):
+                raise
+            settings = {}  # reading settings is a right of its own, and not needed to write
+        return Takes(
+            partitions,
+            int(settings.get("max.message.bytes", DEFAULT_LIMIT)),
+            "compact" in settings.get("cleanup.policy", ""),
+        )
+
+
+def _size(write: Write) -> int:
+    """An upper bound of what a batch with this message alone needs."""
+    headers = sum(
+        len(name.encode()) + len(value or b"") + _PER_HEADER for name, value in write.headers
+    )
+    return len(write.key or b"") + len(write.value or b"") + headers + _FRAME

@@ -1,0 +1,143 @@
+"""Publishing rows: handed to Kafka in order, and known to be durable before anything is deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from redrive.config import Plain, Settings
+from redrive.errors import RedriveError
+from redrive.kafka.errors import BrokerError, publish_error
+from redrive.kafka.publisher import KafkaHandover, KafkaPublisher, Refused
+from redrive.ledger.admission import Admission
+from redrive.ledger.refusals import Taken
+
+LARGEST_BATCH: Final = 1_000_000
+_POLL: Final = 0.001
+_PING: Final = 1.0
+_ONE_RECORD_ONLY: Final = ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_UNKNOWN_PARTITION")
+_DEFAULTS: Final[dict[str, Plain]] = {
+    # Rows come in batches already: waiting for more would only make them late.
+    "linger.ms": 0,
+    # librdkafka's own queue need not wait for the network either.
+    "socket.nagle.disable": True,
+}
+_FIXED: Final[dict[str, Plain]] = {
+    # Never: a message that timed out leaves a gap, and the next one of its key is written.
+    "message.timeout.ms": 0,
+}
+
+
+class KafkaAwayError(RedriveError):
+    """Kafka does not take messages; what was handed over may or may not have been written."""
+
+
+class Refusal(NamedTuple):
+    """A row that was refused, or a row of a topic that refuses all."""
+
+    taken: Taken
+    reason: str
+    whole_topic: bool
+
+
+class Publishing:
+    """The rows of one transaction on their way to Kafka."""
+
+    def __init__(self, settings: Settings, patience: float) -> None:
+        self._settings = settings
+        self._patience = patience
+        self._admission = Admission(settings)
+        self._largest_batch = LARGEST_BATCH
+        self._publisher = self._make_publisher()
+        self._on_the_way: list[tuple[KafkaHandover, Sequence[Taken]]] = []
+
+    def refusals(self, taken: Sequence[Taken]) -> list[Refusal]:
+        """Those that Kafka would refuse; asked before any of them is handed over."""
+        missing: dict[str, str] = {}
+        try:
+            for topic in {one.write.topic for one in taken}:
+                reason = self._admission.learn(topic)
+                if reason is not None:
+                    missing[topic] = reason
+        except BrokerError as error:
+            raise KafkaAwayError(str(error)) from None
+        found: list[Refusal] = []
+        for one in taken if missing else self._admission.doubtful(taken):
+            if one.write.topic in missing:
+                found.append(Refusal(one, missing[one.write.topic], whole_topic=True))
+            elif (refusal := self._admission.refusal(one.write)) is not None:
+                found.append(Refusal(one, str(refusal), whole_topic=False))
+        for refused in found:
+            self._admission.forget(refused.taken.write.topic)
+        return found
+
+    def hand_over(self, taken: Sequence[Taken], ping: Callable[[], None]) -> None:
+        """Begin to write them, in their order."""
+        if self._admission.smallest_limit < self._largest_batch:
+            # A batch that is larger than a topic's limit is refused, whatever is in it.
+            self._wait(ping, stopping=lambda: False)
+            self._largest_batch = self._admission.smallest_limit
+            self._publisher = self._make_publisher()
+        handed = self._publisher.hand_over([one.write for one in taken])
+        self._on_the_way.append((handed, taken))
+
+    def settle(self, ping: Callable[[], None], stopping: Callable[[], bool]) -> list[Refusal]:
+        """Wait until all are durable or refused; gives the refused. KafkaAwayError after a while.
+
+        `ping` is called now and then: others shall not take us for dead.
+        """
+        self._wait(ping, stopping)
+        settled, self._on_the_way = self._on_the_way, []
+        found = [refusal for one in settled for refusal in self._refused(*one)]
+        if any(handed.finished_producer for handed, _ in settled):
+            self.let_go()
+            raise KafkaAwayError(found[0].reason)
+        return found
+
+    def let_go(self) -> None:
+        """What is on its way is of no interest any more: it will be read and written again."""
+        self._on_the_way = []
+        self._publisher.close()
+
+    def check(self) -> None:
+        """KafkaAwayError unless a broker answers."""
+        try:
+            self._admission.ask_broker()
+        except BrokerError as error:
+            raise KafkaAwayError(str(error)) from None
+
+    def _wait(self, ping: Callable[[], None], stopping: Callable[[], bool]) -> None:
+        begin = pinged = time.monotonic()
+        while any(handed.outstanding for handed, _ in self._on_the_way):
+            self._publisher.poll(_POLL)
+            now = time.monotonic()
+            if now - pinged > _PING:
+                ping()
+                pinged = now
+            if now - begin > self._patience or (stopping() and now - begin > self._patience / 4):
+                raise KafkaAwayError(f"no broker acknowledged messages for {now - begin:.0f} s")
+        self._publisher.poll(0)  # the last words on refusals
+
+    def _refused(self, handed: KafkaHandover, taken: Sequence[Taken]) -> Iterator[Refusal]:
+        if not handed.refused:
+            return
+        rows = {id(one.write): one for one in taken}
+        for refused in handed.refused:
+            self._admission.forget(refused.write.topic)
+            yield Refusal(
+                rows[id(refused.write)],
+                _reason(refused),
+                whole_topic=refused.error.name() not in _ONE_RECORD_ONLY,
+            )
+
+    def _make_publisher(self) -> KafkaPublisher:
+        batches: dict[str, Plain] = {"batch.size": self._largest_batch}
+        own = {**_DEFAULTS, **self._settings.librdkafka, **batches, **_FIXED}
+        return KafkaPublisher(replace(self._settings, librdkafka=own))
+
+
+def _reason(refused: Refused) -> str:
+    error = refused.error
+    return str(publish_error(refused.write.topic, refused.partition, error.name(), error.str()))

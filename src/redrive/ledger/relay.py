@@ -1,0 +1,188 @@
+"""The relay: publishes the outbox of an app, in order per aggregate, and deletes what it published.
+
+One thread, one connection, one transaction per batch: rows are deleted and given by one statement,
+handed to Kafka, and the transaction is committed when all of them are durable. Whatever goes wrong
+in between takes the deletion back, and the batch is published again, with the same ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+
+from redrive.config import Settings
+from redrive.ledger.lease import Lease, open_session
+from redrive.ledger.migrating import require
+from redrive.ledger.publishing import KafkaAwayError, Publishing, Refusal
+from redrive.ledger.refusals import Refusals, Taken
+from redrive.ledger.relay_figures import RelayFigures
+from redrive.ledger.taking import Outgoing
+
+log: Final = logging.getLogger("redrive.relay")
+
+LEASE_SECONDS: Final = 20.0
+BATCH: Final = 20_000
+"""Rows in one transaction: what a crash repeats at most."""
+
+CHUNK: Final = 4000
+"""Rows that are taken at once: the next ones are read while these are on their way."""
+
+_PATIENCE: Final = 10.0
+_POLL: Final = 1.0
+_BALANCE: Final = 1.0
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Relay:
+    """Publishes the outbox of one app, until it is stopped."""
+
+    def __init__(
+        self,
+        app: str,
+        settings: Settings,
+        *,
+        stopping: Callable[[], bool],
+        lease_seconds: float = LEASE_SECONDS,
+        batch: int = BATCH,
+        poll: float = _POLL,
+    ) -> None:
+        self.app = app
+        self.settings = settings
+        self.figures = RelayFigures()
+        self.refusals = Refusals(time.monotonic)
+        self._stopping = stopping
+        self._lease_seconds = lease_seconds
+        self._batch = batch
+        self._poll = poll
+        self._publishing = Publishing(settings, min(_PATIENCE, lease_seconds / 2))
+        self._pause = _FIRST_PAUSE
+        self._handed_over = False
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Publish until somebody wants it to end; or until nothing is left that can be."""
+        while not self._stopping():
+            try:
+                with self._session() as connection:
+                    self._work(connection, until_empty=until_empty)
+                    return
+            except psycopg.OperationalError as error:
+                self._trouble("database", _last_line(error))
+            except KafkaAwayError as error:
+                self._trouble("kafka", str(error))
+
+    @contextmanager
+    def _session(self) -> Iterator[Connection]:
+        """The lease, and what hangs on it."""
+        if self.figures.trouble.startswith("kafka"):
+            self._publishing.check()
+        schema = self.settings.ledger_schema
+        connection = open_session(self.settings.dsn(), self.app, schema, self._lease_seconds)
+        try:
+            require(connection, schema)
+            yield connection
+        finally:
+            self._publishing.let_go()
+            self.figures.abandoned += self._handed_over
+            self._handed_over = False
+            self.figures.shards = 0
+            connection.close()
+
+    def _work(self, connection: Connection, *, until_empty: bool) -> None:
+        lease = Lease(connection, self.app, self.settings.ledger_schema)
+        outgoing = Outgoing(connection, self.app, self.settings.ledger_schema)
+        balanced = -_BALANCE
+        while not self._stopping():
+            now = self.figures.alive = time.monotonic()
+            if now - balanced >= _BALANCE:
+                lease.balance()
+                self.figures.shards = len(lease.shards)
+                balanced = now
+            found = self._publish(connection, outgoing, lease.shards)
+            self._is_well()
+            if not found:
+                if until_empty and outgoing.is_empty(self.refusals.now()):
+                    return
+                for _ in connection.notifies(timeout=self._poll, stop_after=1):
+                    pass
+
+    def _publish(self, connection: Connection, outgoing: Outgoing, shards: list[int]) -> bool:
+        """One transaction; gives whether there was anything to do."""
+        batch: list[Taken] = []
+        refused: list[Refusal] = []
+        late: list[Refusal] = []
+
+        def ping() -> None:
+            connection.execute("select 1")
+
+        def take() -> list[Taken]:
+            most = min(CHUNK, self._batch - len(batch))
+            taken = outgoing.take(shards, most, self.refusals.now())
+            refused.extend(self._publishing.refusals(taken))
+            if refused:
+                raise psycopg.Rollback
+            self._handed_over = bool(taken) or self._handed_over
+            self._publishing.hand_over(taken, ping)
+            batch.extend(taken)
+            return taken
+
+        with connection.transaction():
+            taken = take()
+            while len(taken) == CHUNK and len(batch) < self._batch and not refused:
+                taken = []
+                with connection.transaction():  # a savepoint: what came before is on its way
+                    taken = take()
+            late += self._publishing.settle(ping, self._stopping)
+            if late:
+                raise psycopg.Rollback
+        self._handed_over = False
+        self._hold([*refused, *late])
+        self.figures.abandoned += bool(late)
+        if batch and not late:
+            self._note(batch)
+        return bool(batch or refused)
+
+    def _note(self, batch: list[Taken]) -> None:
+        self.refusals.published(batch)
+        self.figures.batches += 1
+        self.figures.published.update(Counter(one.write.topic for one in batch))
+
+    def _hold(self, refused: list[Refusal]) -> None:
+        for taken, reason, whole_topic in refused:
+            if whole_topic:
+                is_news = self.refusals.hold_topic(taken.write.topic, reason)
+            else:
+                is_news = self.refusals.hold(taken, reason)
+            self.figures.refused[taken.write.topic] += 1
+            if is_news:
+                log.error("%s; the row stays in the outbox, and is tried again", reason)
+
+    def _trouble(self, kind: str, text: str) -> None:
+        """Say it once, and wait a little longer each time."""
+        self.figures.errors[kind] += 1
+        if not self.figures.trouble.startswith(kind):
+            log.warning("%s: %s; the outbox waits, and it is tried again", kind, text)
+        self.figures.trouble = f"{kind}: {text}"
+        end = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        while not self._stopping() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+    def _is_well(self) -> None:
+        if self.figures.trouble:
+            log.warning("%s is back: going on", self.figures.trouble.partition(":")[0])
+            self.figures.trouble = ""
+            self._pause = _FIRST_PAUSE
+
+
+def _last_line(error: psycopg.Error) -> str:
+    """What PostgreSQL said last; its first lines may hold the address."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -1,0 +1,95 @@
+"""Taking rows out of the outbox: deleted and given in one statement, gone with the commit.
+
+Every time from the beginning: a row with a lower number may be committed later than one with a
+higher number, in another aggregate. "After the last one seen" would pass it over.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from base64 import b64decode
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from redrive.ledger.outbox import ID_HEADER
+from redrive.ledger.refusals import Held, Taken
+from redrive.record import Headers, Write
+
+_new: Final = tuple.__new__
+_MOST_OF_A_SHARD: Final = 2000
+_TAKE: Final = """
+    delete from {table} where ctid = any(array(
+        select row.ctid from unnest(%(shards)s::smallint[]) own(shard) cross join lateral (
+            select ctid from {table} row
+            where app = %(app)s and row.shard = own.shard {but}
+            order by number limit %(most_of_a_shard)s
+        ) row limit %(most)s
+    ))
+    returning number, topic, key, payload, partition, id, headers::text
+"""
+_BUT: Final = {
+    "topics": "and topic <> all(%(topics)s::text[])",
+    "rows": "and number <> all(%(rows)s::bigint[])",
+    "keys": """and not exists (
+        select from unnest(%(key_topics)s::text[], %(keys)s::bytea[]) held(topic, key)
+        where held.topic = row.topic and held.key = row.key
+    )""",
+}
+
+
+class Outgoing:
+    """The rows of one app that are to be published."""
+
+    def __init__(self, connection: psycopg.Connection[Any], app: str, schema: str) -> None:
+        self._cursor = connection.cursor(row_factory=tuple_row, binary=True)
+        self._app = app
+        self._table = sql.Identifier(schema, "outbox")
+
+    def take(self, shards: Sequence[int], most: int, held: Held) -> list[Taken]:
+        """The first rows of each shard, in their order, without those that are held back."""
+        parameters = {
+            # By turns: where there is more than can be taken, each shard is first some time.
+            "shards": random.sample(shards, len(shards)),
+            "most_of_a_shard": min(most, _MOST_OF_A_SHARD),
+            "most": most,
+        }
+        query, parameters = self._without(held, sql.SQL(_TAKE), parameters)
+        self._cursor.execute(query, parameters, prepare=True)
+        rows = self._cursor.fetchall()
+        rows.sort(key=itemgetter(0))
+        return [_taken(row) for row in rows]
+
+    def is_empty(self, held: Held) -> bool:
+        """Whether nothing waits, in any shard, but what is held back."""
+        query = sql.SQL("select from {table} row where app = %(app)s {but} limit 1")
+        self._cursor.execute(*self._without(held, query, {}))
+        return self._cursor.fetchone() is None
+
+    def _without(
+        self, held: Held, query: sql.SQL, parameters: dict[str, Any]
+    ) -> tuple[sql.Composed, dict[str, Any]]:
+        exceptions = [_BUT[name] for name, things in held._asdict().items() if things]
+        return query.format(table=self._table, but=sql.SQL(" ".join(exceptions))), {
+            **parameters,
+            "app": self._app,
+            "topics": list(held.topics),
+            "rows": list(held.rows),
+            "key_topics": [topic for topic, _ in held.keys],
+            "keys": [key for _, key in held.keys],
+        }
+
+
+def _taken(row: tuple[Any, ...]) -> Taken:
+    number, topic, key, value, partition, id_, packed = row
+    headers: Headers = ((ID_HEADER, id_.encode()),)
+    if packed is not None:
+        headers += tuple(
+            (name, None if text is None else b64decode(text)) for name, text in json.loads(packed)
+        )
+    return _new(Taken, (number, _new(Write, (topic, key, value, headers, partition, None))))

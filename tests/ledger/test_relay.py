@@ -1,0 +1,333 @@
+"""The relay: everything that was committed is published, in order, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+
+import psycopg
+import pytest
+from relaying import InThread, Post, Process, grow_limit, wait_for
+
+from redrive.errors import LedgerError
+from redrive.ledger.outbox import Outbound
+from redrive.ledger.publishing import KafkaAwayError, Publishing
+from redrive.ledger.relay_metrics import RelayCollector, health
+from redrive.record import Write
+from redrive.serving import served
+
+
+@pytest.fixture
+def post(redrive_stack, database, redrive_prefix) -> Post:
+    return Post(redrive_stack.bootstrap, database, redrive_prefix)
+
+
+@pytest.fixture
+def topic(redrive_topic) -> str:
+    return redrive_topic("out", partitions=3)
+
+
+def values(post, topic):
+    return sorted(record.value for record in post.arrived(topic))
+
+
+def test_a_row_becomes_the_record_byte_for_byte(post, topic):
+    headers = (("a", b"\xff\x00"), ("a", None), ("id", b"somebody else's"))
+    post.send(
+        Outbound(Write(topic, b"\x00k", b"\xff\x00v", headers, 2), "mine"),
+        Outbound(Write(topic, None, None, (), 1), "tombstone"),
+    )
+    post.drain()
+    last, first = post.arrived(topic)
+    assert (first.partition, first.key, first.value) == (2, b"\x00k", b"\xff\x00v")
+    assert first.headers == (("id", b"mine"), ("a", b"\xff\x00"), ("a", None))
+    assert (last.partition, last.key, last.value) == (1, None, None)
+    assert last.headers == (("id", b"tombstone"),)
+    assert post.waiting() == 0
+
+
+def test_order_per_key_is_kept(post, topic):
+    for lot in range(20):
+        post.send(*(Write(topic, b"%d" % (n % 9), b"%d" % (lot * 100 + n)) for n in range(100)))
+    relay = post.drain()
+    arrived = post.arrived(topic)
+    assert len(arrived) == 2000
+    for key in range(9):
+        numbers = [int(record.value) for record in arrived if record.key == b"%d" % key]
+        assert numbers == sorted(numbers)
+    assert relay.figures.published == {topic: 2000}
+
+
+def test_keys_are_where_javas_clients_put_them(post, redrive_topic):
+    topic = redrive_topic("out", partitions=12)
+    post.send(Write(topic, b"21", b""), Write(topic, b"foobar", b""))
+    post.drain()
+    # Known places of murmur2: the hash is Kafka's own, of these very bytes.
+    by_key = {record.key: record.partition for record in post.arrived(topic)}
+    assert by_key == {b"21": (-973932308 & 0x7FFFFFFF) % 12, b"foobar": -790332482 % 2**31 % 12}
+
+
+def test_what_is_rolled_back_is_never_published(post, topic):
+    with psycopg.connect(post.database) as connection:
+        post.insert(connection, Write(topic, b"k", b"no"))
+        connection.rollback()
+        post.insert(connection, Write(topic, b"k", b"yes"))
+    post.drain()
+    assert values(post, topic) == [b"yes"]
+
+
+def test_a_writer_that_commits_late_is_not_passed_over(post, topic):
+    """Its number is lower than those that were published long before it was committed."""
+    with InThread(post), psycopg.connect(post.database) as late:
+        post.insert(late, Write(topic, b"late", b"late"))
+        post.send(*(Write(topic, b"soon-%d" % n, b"soon") for n in range(200)))
+        wait_for("those that were committed", lambda: post.count(topic) == 200)
+        wait_for("their deletion", lambda: post.waiting() == 0)
+        late.commit()
+        wait_for("the late one", lambda: post.count(topic) == 201)
+    assert post.waiting() == 0
+
+
+def test_one_is_published_when_it_is_committed_not_when_it_is_time_to_look(post, topic):
+    with InThread(post, poll=3600) as relay:
+        wait_for("its shards", lambda: relay.figures.shards == 32)
+        for number in range(5):
+            post.send(Write(topic, b"k", b"%d" % number))
+            wait_for("it to arrive", lambda count=number + 1: post.count(topic) == count)
+
+
+def test_without_a_word_it_looks_by_itself(post, topic):
+    with InThread(post, poll=0.05):
+        with psycopg.connect(post.database, autocommit=True) as connection:
+            connection.execute(
+                "insert into redrive.outbox (app, shard, id, aggregatetype, topic, payload)"
+                " values (%s, 3, 'by-hand', 'x', %s, 'value')",
+                [post.app, topic],
+            )
+        wait_for("it to arrive", lambda: post.count(topic) == 1)
+
+
+def test_other_apps_rows_are_theirs(post, topic, redrive_stack):
+    other = Post(redrive_stack.bootstrap, post.database, f"{post.app}-other")
+    other.send(Write(topic, b"k", b"theirs"))
+    post.send(Write(topic, b"k", b"ours"))
+    post.drain()
+    assert values(post, topic) == [b"ours"]
+    assert post.waiting() == 1
+
+
+def test_shares_are_fair_and_follow_who_is_there(post):
+    with InThread(post) as first:
+        wait_for("all shards", lambda: first.figures.shards == 32)
+        with InThread(post) as second, InThread(post) as third:
+            relays = (first, second, third)
+            wait_for("a third each", lambda: {r.figures.shards for r in relays} <= {10, 11})
+            wait_for("all owned", lambda: sum(r.figures.shards for r in relays) == 32)
+        wait_for("all shards again", lambda: first.figures.shards == 32)
+
+
+def test_a_batch_that_was_not_deleted_is_published_again_with_the_same_ids(
+    post, topic, monkeypatch
+):
+    post.send(*(Write(topic, b"%d" % n, b"%d" % n) for n in range(50)))
+    real = Publishing.settle
+    calls = []
+
+    def crash_once(self, *given):
+        found = real(self, *given)
+        if not calls:
+            calls.append(1)
+            raise KafkaAwayError("published, and then the process is gone")
+        return found
+
+    monkeypatch.setattr(Publishing, "settle", crash_once)
+    relay = post.drain()
+    arrived = post.arrived(topic)
+    ids = [record.header("id") for record in arrived]
+    assert len(ids) == 100
+    assert len(set(ids)) == 50
+    assert relay.figures.abandoned == 1
+    assert relay.figures.published == {topic: 50}
+
+
+def test_nothing_is_deleted_before_kafka_has_it(post, topic, redrive_stack):
+    broker = redrive_stack.brokers[0]
+    post.send(*(Write(topic, b"%d" % n, b"%d" % n) for n in range(50)))
+    with InThread(post, lease_seconds=4) as relay:
+        wait_for("the first ones", lambda: post.waiting() == 0)
+        broker.kill()
+        try:
+            post.send(*(Write(topic, b"%d" % n, b"later") for n in range(50)))
+            wait_for("trouble", lambda: relay.figures.trouble.startswith("kafka"))
+            assert post.waiting() == 50
+            assert health(relay).startswith("kafka")
+        finally:
+            broker.start()
+        wait_for("the others", lambda: post.waiting() == 0)
+        wait_for("no trouble", lambda: health(relay) == "")
+    assert len({record.header("id") for record in post.arrived(topic)}) == 100
+
+
+def test_a_database_that_goes_away_is_waited_for_and_said_once(post, topic, redrive_stack, caplog):
+    with InThread(post) as relay:
+        post.send(Write(topic, b"k", b"1"))
+        wait_for("the first", lambda: post.count(topic) == 1)
+        redrive_stack.postgres.kill()
+        try:
+            wait_for("several attempts", lambda: relay.figures.errors["database"] > 3)
+            assert relay.figures.trouble.startswith("database")
+        finally:
+            redrive_stack.postgres.start()
+        post.send(Write(topic, b"k", b"2"))
+        wait_for("the second", lambda: b"2" in values(post, topic))
+    told = [one for one in caplog.records if "the outbox waits" in one.message]
+    assert len(told) == 1
+
+
+def test_a_session_that_was_ended_is_made_anew(post, topic):
+    with InThread(post) as relay:
+        wait_for("its shards", lambda: relay.figures.shards == 32)
+        with psycopg.connect(post.database, autocommit=True) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name like 'redrive relay%'"
+            )
+        post.send(Write(topic, b"k", b"1"))
+        wait_for("it to arrive", lambda: post.count(topic) == 1)
+
+
+# What Kafka refuses
+
+
+def test_a_topic_that_is_not_there_stops_nobody_else(post, topic, redrive_topic, caplog):
+    missing = f"{topic}-missing"
+    post.send(*(Write(missing, b"%d" % n, b"x") for n in range(3)))
+    post.send(*(Write(topic, b"%d" % n, b"%d" % n) for n in range(3)))
+    with InThread(post) as relay:
+        wait_for("the others", lambda: post.waiting() == 3)
+        assert values(post, topic) == [b"0", b"1", b"2"]
+        ((count, reason),) = relay.refusals.reasons().values()
+        assert count == 1
+        assert f"a write to {missing} was refused" in reason
+        wait_for("another attempt", lambda: relay.figures.refused[missing] > 3)
+        redrive_topic("out-missing", partitions=1)
+        wait_for("all of them", lambda: post.waiting() == 0)
+        assert relay.refusals.reasons() == {}
+    told = [one for one in caplog.records if "was refused" in one.message]
+    assert len(told) == 1
+
+
+def test_a_row_that_is_too_large_holds_its_key_and_nobody_else(post, redrive_topic, redrive_stack):
+    topic = redrive_topic("small", config={"max.message.bytes": "2000"})
+    post.send(
+        Write(topic, b"a", b"1"),
+        Write(topic, b"big", b"first"),
+        Write(topic, b"big", b"x" * 3000),
+        Write(topic, b"big", b"after"),
+        Write(topic, None, b"y" * 3000),
+        *(Write(topic, b"%d" % n, b"z" * 500) for n in range(50)),
+    )
+    with InThread(post) as relay:
+        # "first" waits with its key: rows of one key are taken together or not at all.
+        wait_for("all others", lambda: post.waiting() == 4)
+        assert max(record.key for record in post.arrived(topic)) == b"a"
+        assert relay.refusals.reasons()[topic][0] == 2
+        grow_limit(redrive_stack.bootstrap, topic, 100_000)
+        wait_for("all of them", lambda: post.waiting() == 0)
+    big = [record.value[:5] for record in post.arrived(topic) if record.key == b"big"]
+    assert big == [b"first", b"xxxxx", b"after"]
+
+
+def test_a_partition_that_is_not_there_holds_its_key(post, topic):
+    post.send(Write(topic, b"a", b"1", (), 99), Write(topic, b"b", b"2"))
+    relay = post.drain()
+    assert values(post, topic) == [b"2"]
+    assert post.waiting() == 1
+    assert "the topic or the partition does not exist" in relay.refusals.reasons()[topic][1]
+
+
+def test_a_compacted_topic_takes_no_record_without_key(post, redrive_topic):
+    topic = redrive_topic("compacted", config={"cleanup.policy": "compact"})
+    post.send(Write(topic, None, b"1"), Write(topic, b"b", b"2"))
+    post.drain()
+    assert values(post, topic) == [b"2"]
+    assert post.waiting() == 1
+
+
+def test_many_refused_keys_hold_the_topic(post, redrive_topic):
+    topic = redrive_topic("small", config={"max.message.bytes": "1000"})
+    post.send(*(Write(topic, b"%d" % n, b"x" * 2000) for n in range(700)))
+    relay = post.drain()
+    assert topic in relay.refusals.now().topics
+    assert post.waiting() == 700
+
+
+# Figures and the command
+
+
+def test_backlog_and_figures_are_shown(post, topic):
+    post.send(*(Write(f"{topic}-missing", b"%d" % n, b"") for n in range(7)))
+    post.send(Write(topic, b"k", b""))
+    relay = post.drain()
+    with served(0, RelayCollector(relay), lambda: health(relay)) as port:
+        shown = urllib.request.urlopen(f"http://localhost:{port}/metrics").read().decode()
+        assert urllib.request.urlopen(f"http://localhost:{port}/health").read() == b"ok\n"
+        relay.figures.trouble = "kafka: away"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"http://localhost:{port}/health")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://localhost:{port}/else")
+    labels = f'app="{post.app}",topic="{topic}'
+    assert f'redrive_relay_backlog_rows{{{labels}-missing"}} 7.0' in shown
+    assert f'redrive_relay_backlog_age_seconds{{{labels}-missing"}}' in shown
+    assert f'redrive_relay_published_rows_total{{{labels}"}} 1.0' in shown
+    assert f'redrive_relay_held{{{labels}-missing"}} 1.0' in shown
+
+
+def test_a_database_without_ledger_is_one_sentence(redrive_stack, redrive_database):
+    post = Post(redrive_stack.bootstrap, redrive_database, "shop")
+    with pytest.raises(LedgerError, match="run `redrive ledger migrate`"):
+        post.drain()
+
+
+def test_the_command_publishes_until_a_signal_ends_it(post, topic, tmp_path):
+    post.send(Write(topic, b"k", b"1"))
+    relay = Process(post, tmp_path, "--metrics-port", "0")
+    try:
+        wait_for("it to arrive", lambda: post.count(topic) == 1)
+        relay.process.terminate()
+        assert relay.process.wait(30) == 0, relay.output()
+        assert "published 1 rows" in relay.output()
+    finally:
+        relay.kill()
+
+
+def test_the_command_until_empty_tells_by_its_code_whether_something_is_left(post, topic, tmp_path):
+    post.send(Write(topic, b"k", b"1"))
+    assert Process(post, tmp_path, "--until-empty").process.wait(60) == 0
+    post.send(Write(f"{topic}-missing", b"k", b"1"))
+    left = Process(post, tmp_path, "--until-empty")
+    assert left.process.wait(60) == 1
+    assert "was refused" in left.output()
+
+
+def test_rivals_insert_while_relays_publish(post, topic):
+    def write(writer):
+        for number in range(100):
+            post.send(*(Write(topic, b"%d" % key, b"%d/%d" % (writer, number)) for key in range(5)))
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(3)]
+    with InThread(post), InThread(post):
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(60)
+        wait_for("all of it", lambda: post.waiting() == 0)
+    arrived = post.arrived(topic)
+    assert len(arrived) == 1500
+    for key in range(5):
+        for writer in range(3):
+            mine = [r.value for r in arrived if r.key == b"%d" % key]
+            mine = [int(v.split(b"/")[1]) for v in mine if v.startswith(b"%d/" % writer)]
+            assert mine == [*range(100)]
