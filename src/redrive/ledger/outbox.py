@@ -46,6 +46,8 @@ class Outbound(NamedTuple):
 
     write: Write
     id: str | None = None
+    remembered: bool = False
+    """Its id was noted before, by `remembering`."""
 
 
 class Outbox:
@@ -92,13 +94,19 @@ class Outbox:
             except psycopg.errors.UniqueViolation as error:
                 raise _explained(error) from error
 
+    def remembering(self, chosen: Sequence[str]) -> _Statement:
+        """Notes ids that a sender chose; of those that were sent before there is no row."""
+        note = "insert into {} (app, id) select %s, unnest(%s::text[]) on conflict do nothing"
+        query = sql.SQL(note + " returning id").format(self._tables["sent"])
+        return query, (self._app, sorted(chosen))
+
     def _ask_header_columns(self) -> sql.Composed:
         return sql.SQL("select header, name from {} order by name").format(
             self._tables["header_column"]
         )
 
     def _statements(self, sends: Sequence[Outbound]) -> Iterator[_Statement]:
-        chosen = sorted(one.id for one in sends if one.id is not None)
+        chosen = sorted(one.id for one in sends if one.id is not None and not one.remembered)
         if chosen:
             insert = "insert into {} (app, id) select %s, unnest(%s::text[])"
             yield sql.SQL(insert).format(self._tables["sent"]), (self._app, chosen)
@@ -139,7 +147,7 @@ def aggregate_number(write: Write) -> int | None:
 
 
 def _row(send: Outbound, number: int | None, header_columns: Sequence[str]) -> tuple[Any, ...]:
-    write, chosen = send
+    write, chosen, _ = send
     id_ = uuid.uuid4() if chosen is None else chosen
     headers = tuple(pair for pair in write.headers if pair[0] != ID_HEADER)
     return (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from redrive.errors import ContextError
 from redrive.processing import calling
 from redrive.processing.scope import Scope
 from redrive.processing.work import DUPLICATE, Result, Work
@@ -22,7 +23,10 @@ class Guard(Protocol):
         ...
 
     async def keep(self, sends: Sequence[Write]) -> bool:
-        """What the call did shall count; False: one of these was sent before, and it is undone."""
+        """What the call did shall count; False: one of these was sent before, and it is undone.
+
+        ContextError where it cannot count, because of what the handler did; then it is undone too.
+        """
         ...
 
     async def undo(self, error: BaseException) -> None:
@@ -36,9 +40,8 @@ async def call(work: Work, scope: Scope, guard: Guard, *, is_async: bool) -> Res
     result = await calling.call_decoded(work, scope, is_async=is_async)
     if isinstance(result, BaseException):
         await guard.undo(result)
-    elif not await guard.keep(result if isinstance(result, list) else ()):
-        return DUPLICATE
-    return result
+        return result
+    return await _kept(guard, result, result if isinstance(result, list) else ())
 
 
 async def call_batch(
@@ -49,12 +52,19 @@ async def call_batch(
     results = await calling.call_batch_decoded(works, scope, is_async=is_async)
     if isinstance(results, BaseException):
         await guard.undo(results)
-        if len(works) == 1:
-            return [results]
+        failed: Result = results
     else:
         sends = [write for each in results if isinstance(each, list) for write in each]
-        if await guard.keep(sends):
+        failed = await _kept(guard, None, sends)
+        if failed is None:
             return results
-        if len(works) == 1:
-            return [DUPLICATE]
+    if len(works) == 1:
+        return [failed]
     return [(await call_batch([work], scope, guard, is_async=is_async))[0] for work in works]
+
+
+async def _kept(guard: Guard, result: Result, sends: Sequence[Write]) -> Result:
+    try:
+        return result if await guard.keep(sends) else DUPLICATE
+    except ContextError as mistake:
+        return mistake

@@ -1,0 +1,113 @@
+"""Connections: a bounded number of them, made when they are needed; who finds none free waits.
+
+Not psycopg's own pool: that connects in threads of its own, so that whoever waits for it learns
+that nothing came, but not why; and worker processes of Spark are forks, which have no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from threading import Lock, Semaphore
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from redrive.ledger.wires import AsyncWire, SyncWire, Wire, is_broken, is_in_transaction, translated
+
+LOCK_TIMEOUT: Final = 5000
+"""Milliseconds that a statement waits for a rival, before it is tried again later."""
+_CONNECT_SECONDS: Final = 5
+
+
+class Connections:
+    """Up to so many connections for threads, and as many for the event loop."""
+
+    def __init__(self, dsn: str, most: int, name: str) -> None:
+        self._dsn = dsn
+        self._most = most
+        self._name = name
+        self._lock = Lock()
+        self._idle: list[Wire] = []
+        self._free = Semaphore(most)
+        self._on_loop: _OnLoop | None = None
+
+    @asynccontextmanager
+    async def take(self, *, is_async: bool) -> AsyncIterator[Wire]:
+        """A connection, until the end of the block."""
+        if is_async:
+            async with self._loop_side().take(self) as wire:
+                yield wire
+            return
+        with self._free:
+            wire = self._from(self._idle) or await self.connect(is_async=False)
+            try:
+                yield wire
+            finally:
+                self.put_back(self._idle, wire)
+
+    async def connect(self, *, is_async: bool) -> Wire:
+        """A new connection."""
+        options: dict[str, Any] = {
+            "autocommit": True,  # a transaction is a block that says so
+            "connect_timeout": _CONNECT_SECONDS,
+            "fallback_application_name": self._name,
+        }
+        with translated():
+            wire: Wire
+            if is_async:
+                wire = AsyncWire(await psycopg.AsyncConnection.connect(self._dsn, **options))
+            else:
+                wire = SyncWire(psycopg.connect(self._dsn, **options))
+        await wire.fetch(sql.SQL(f"set lock_timeout = {LOCK_TIMEOUT}"))
+        return wire
+
+    def forget_idle(self) -> None:
+        """Close those that nobody has: they are from before the database went away."""
+        side = self._on_loop
+        for idle in (self._idle, [] if side is None else side.idle):
+            while (wire := self._from(idle)) is not None:
+                _close(wire)
+
+    def put_back(self, idle: list[Wire], wire: Wire) -> None:
+        """Keep a connection for the next, if it is as it was."""
+        if is_broken(wire) or is_in_transaction(wire):
+            _close(wire)
+        else:
+            with self._lock:
+                idle.append(wire)
+
+    def _from(self, idle: list[Wire]) -> Wire | None:
+        with self._lock:
+            return idle.pop() if idle else None
+
+    def _loop_side(self) -> _OnLoop:
+        loop = asyncio.get_running_loop()
+        if self._on_loop is None or self._on_loop.loop is not loop:
+            self._on_loop = _OnLoop(loop, self._most)
+        return self._on_loop
+
+
+class _OnLoop:
+    """The connections of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self.loop = loop
+        self.idle: list[Wire] = []
+        self._free = asyncio.Semaphore(most)
+
+    @asynccontextmanager
+    async def take(self, connections: Connections) -> AsyncIterator[Wire]:
+        async with self._free:
+            wire = self.idle.pop() if self.idle else await connections.connect(is_async=True)
+            try:
+                yield wire
+            finally:
+                connections.put_back(self.idle, wire)
+
+
+def _close(wire: Wire) -> None:
+    # At once, and without a word to the server: also a connection of an event loop that has ended.
+    wire.connection.pgconn.finish()

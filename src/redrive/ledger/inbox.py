@@ -1,0 +1,113 @@
+"""The inbox: which ids were handled, and which wait for their next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from psycopg import sql
+
+from redrive.delivery.store import Claim, Found, Marks, StoreBusyError
+from redrive.ledger.names import DEFAULT_SCHEMA, lock_class
+from redrive.ledger.wires import Query, Wire
+
+EXPIRED_AT_ONCE: Final = 1000
+"""Rows that are deleted in one transaction: small enough that nobody notices."""
+_CLAIM_TRIES: Final = 3
+
+
+class Inbox:
+    """The inbox of one app."""
+
+    def __init__(self, app: str, schema: str = DEFAULT_SCHEMA) -> None:
+        self._app = app
+        self._expire_lock = lock_class("expire", schema, app)
+        table = {"inbox": sql.Identifier(schema, "inbox"), "sent": sql.Identifier(schema, "sent")}
+        self._insert = _INSERT.format(**table)
+        self._look = _LOOK.format(**table)
+        self._update = _UPDATE.format(**table)
+        self._delete = _DELETE.format(**table)
+        self._delete_parked = _DELETE_PARKED.format(**table)
+        self._expire = {name: _EXPIRE.format(table=table[name]) for name in table}
+
+    async def claim(self, wire: Wire, claims: Sequence[Claim]) -> dict[str, Found]:
+        """Note ids, in their order, as done; gives what was known of those that are not new."""
+        found: dict[str, Found] = {}
+        wanted = list(claims)
+        for _ in range(_CLAIM_TRIES):
+            # Done, because most will be: what comes out otherwise is said at the end, in the same
+            # transaction. Whoever has noted one of them and not ended yet is waited for.
+            columns = map(list, zip(*wanted, strict=True))
+            rows = await wire.fetch(self._insert, (self._app, *columns))
+            if len(rows) == len(wanted):
+                return found
+            new = {name for (name,) in rows}
+            rest = [claim.id for claim in wanted if claim.id not in new]
+            for name, *known in await wire.fetch(self._look, (self._app, rest)):
+                found[name] = Found(*known)
+            wanted = [claim for claim in wanted if claim.id not in new and claim.id not in found]
+            if not wanted:
+                return found
+            # There a moment ago, and gone now: its owner has forgotten it, or it has expired.
+        raise StoreBusyError(f"the id {wanted[0].id} comes and goes: others handle it all the time")
+
+    async def mark(self, wire: Wire, marks: Marks) -> None:
+        """Say what became of claimed ids that are not simply done."""
+        changes = [("done", claim.id, claim.attempt, claim.fingerprint) for claim in marks.done]
+        changes += [("parked", name, attempt, None) for name, attempt in marks.parked]
+        if changes:
+            changes.sort(key=lambda change: change[1])
+            await wire.fetch(self._update, (*map(list, zip(*changes, strict=True)), self._app))
+        if marks.forgotten:
+            await wire.fetch(self._delete, (self._app, marks.forgotten))
+        if marks.no_longer_parked:
+            await wire.fetch(self._delete_parked, (self._app, sorted(marks.no_longer_parked)))
+
+    async def expire(self, wire: Wire, older_than: int) -> bool:
+        """Forget some ids that are older, in milliseconds; True: there may be more."""
+        block = await wire.enter()
+        try:
+            key = (self._expire_lock, 0)
+            [(alone,)] = await wire.fetch(_TRY_LOCK, key)
+            counts = [0]
+            if alone:
+                for query in self._expire.values():
+                    parameters = (self._app, older_than, EXPIRED_AT_ONCE)
+                    [(count,)] = await wire.fetch(query, parameters)
+                    counts.append(count)
+        except BaseException as error:
+            await wire.leave(block, error)
+            raise
+        await wire.leave(block)
+        return max(counts) >= EXPIRED_AT_ONCE
+
+
+_TRY_LOCK: Final[Query] = sql.SQL("select pg_try_advisory_xact_lock(%s, %s)")
+_INSERT: Final = sql.SQL(
+    "insert into {inbox} (app, id, state, attempt, fingerprint, source)"
+    " select %s, id, 'done', attempt, fingerprint, source"
+    " from unnest(%s::text[], %s::integer[], %s::bytea[], %s::text[])"
+    " as claim(id, attempt, fingerprint, source)"
+    " on conflict (app, id) do nothing returning id"
+)
+_LOOK: Final = sql.SQL(
+    "select id, state, attempt, fingerprint, source from {inbox}"
+    " where app = %s and id = any(%s::text[]) order by id for update"
+)
+_UPDATE: Final = sql.SQL(
+    "update {inbox} as known set state = change.state, attempt = change.attempt,"
+    " fingerprint = case when change.state = 'done' then change.fingerprint"
+    " else known.fingerprint end, at = now()"
+    " from unnest(%s::text[], %s::text[], %s::integer[], %s::bytea[])"
+    " as change(state, id, attempt, fingerprint)"
+    " where known.app = %s and known.id = change.id"
+)
+_DELETE: Final = sql.SQL("delete from {inbox} where app = %s and id = any(%s::text[])")
+_DELETE_PARKED: Final = sql.SQL(
+    "delete from {inbox} where app = %s and id = any(%s::text[]) and state = 'parked'"
+)
+_EXPIRE: Final = sql.SQL(
+    "with old as (delete from {table} where ctid = any(array(select ctid from {table}"
+    " where app = %s and at < now() - %s * interval '1 millisecond'"
+    " order by at limit %s for update skip locked)) returning 1) select count(*) from old"
+)

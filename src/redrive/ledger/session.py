@@ -1,0 +1,161 @@
+"""PostgresSession: one transaction, with a savepoint for each call of a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from redrive.delivery.store import (
+    Claim,
+    Found,
+    Marks,
+    StoreBusyError,
+    StoreDownError,
+    TransactionEndedError,
+)
+from redrive.errors import ContextError, DuplicateOutboxId
+from redrive.ledger.inbox import Inbox
+from redrive.ledger.outbox import Outbound, Outbox
+from redrive.ledger.wires import (
+    AsyncWire,
+    Block,
+    SyncWire,
+    Wire,
+    has_failed,
+    is_broken,
+    is_in_transaction,
+    translated,
+    was_busy,
+)
+from redrive.record import IdentifiedWrite, Write
+
+
+class PostgresSession:
+    """One transaction on one connection."""
+
+    def __init__(self, wire: Wire, inbox: Inbox, outbox: Outbox) -> None:
+        self._wire = wire
+        self._inbox = inbox
+        self._outbox = outbox
+        self._whole: Block = None
+        self._call: Block = None
+        self._in_call = False
+        self._new: list[str] = []
+        """Ids that nobody knew before: they are noted as done, though nothing is done yet."""
+
+    # The transaction
+
+    async def start(self) -> None:
+        """Begin it."""
+        self._whole = await self._wire.enter()
+
+    async def commit(self) -> None:
+        """Make all of it durable."""
+        block, self._whole = self._whole, None
+        await self._wire.leave(block)
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Undo all of it, as far as it is still there."""
+        if isinstance(error, TransactionEndedError):
+            await self._mend()
+        elif self._whole is not None and not is_broken(self._wire):
+            with suppress(StoreDownError):  # then it is undone by the server
+                for block in (self._call, self._whole):
+                    if block is not None:
+                        await self._wire.leave(block, error)
+
+    # One call
+
+    @property
+    def connection(self) -> Any:
+        """What handlers have as `ctx.db`: from here on their call needs a savepoint."""
+        if self._in_call and self._call is None:
+            self._call = self._wire.enter_at_once()
+        return self._wire.connection
+
+    async def begin(self) -> None:
+        """A call begins."""
+        self._in_call = True
+        if isinstance(self._wire, AsyncWire):  # `ctx.db` cannot wait for it
+            self._call = await self._wire.enter()
+
+    async def keep(self, sends: Sequence[Write]) -> bool:
+        """What the call did shall count, unless it sends what was sent before."""
+        self._check_there()
+        if has_failed(self._wire):
+            await self._end_call(ContextError("a statement has failed"))
+            raise ContextError(
+                "a statement on ctx.db has failed, and the handler went on: nothing that it did"
+                " after that can count; put `with ctx.db.transaction():` around what may fail"
+            )
+        chosen = [write.id for write in sends if isinstance(write, IdentifiedWrite)]
+        if chosen and not await self._remember(chosen):
+            await self._end_call(ContextError("sent before"))
+            return False
+        await self._end_call(None)
+        return True
+
+    async def undo(self, error: BaseException) -> None:
+        """What the call did shall not count; raises where that was no fault of the call."""
+        self._check_there(error)
+        if has_failed(self._wire) and was_busy(error):
+            raise StoreBusyError(f"PostgreSQL: {error}") from error
+        await self._end_call(error)
+
+    async def _end_call(self, error: BaseException | None) -> None:
+        block, self._call = self._call, None
+        self._in_call = False
+        if block is not None:
+            await self._wire.leave(block, error)
+
+    async def _remember(self, chosen: Sequence[str]) -> bool:
+        if self._call is None:
+            self._call = await self._wire.enter()
+        return len(await self._wire.fetch(*self._outbox.remembering(chosen))) == len(chosen)
+
+    def _check_there(self, error: BaseException | None = None) -> None:
+        if is_broken(self._wire):
+            raise StoreDownError(f"PostgreSQL: {error or 'the connection is lost'}") from error
+        if not is_in_transaction(self._wire):
+            raise TransactionEndedError(
+                "the handler has ended the transaction of ctx.db: it is committed with the record's"
+                " outcome, and not before; take `commit` and `rollback` out"
+            ) from error
+
+    async def _mend(self) -> None:
+        """Forget ids that a handler's own commit has made durable: nothing is done for them yet."""
+        self._whole = self._call = None
+        if self._new:
+            await self._inbox.mark(self._wire, Marks(forgotten=self._new))
+        # What else is between this connection and its end nobody knows.
+        self._wire.connection.pgconn.finish()
+
+    # Inbox and outbox
+
+    async def claim(self, claims: Sequence[Claim]) -> dict[str, Found]:
+        """Note ids as done; gives what was known of those that are not new."""
+        found = await self._inbox.claim(self._wire, claims)
+        self._new = [claim.id for claim in claims if claim.id not in found]
+        return found
+
+    async def mark(self, marks: Marks) -> None:
+        """Say what became of claimed ids that are not simply done."""
+        await self._inbox.mark(self._wire, marks)
+
+    async def send(self, writes: Sequence[Write]) -> None:
+        """Put outbound records into the outbox."""
+        rows = [
+            Outbound(write, write.id, remembered=True)
+            if isinstance(write, IdentifiedWrite)
+            else Outbound(write)
+            for write in writes
+        ]
+        try:
+            with translated():
+                if isinstance(self._wire, SyncWire):
+                    self._outbox.insert(self._wire.connection, rows)
+                else:
+                    await self._outbox.insert_async(self._wire.connection, rows)
+        except DuplicateOutboxId as error:
+            raise StoreBusyError(f"one with the id {error.id} still waits in the outbox") from error

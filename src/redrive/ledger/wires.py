@@ -1,0 +1,155 @@
+"""Wires: one connection, sync or async, behind one face.
+
+All methods are coroutines; those of a sync connection never wait, and need no event loop. psycopg's
+errors become those of stores here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg import sql
+from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from redrive.delivery.store import StoreBusyError, StoreDownError
+from redrive.policy import causes
+
+Query = sql.SQL | sql.Composed
+Row = tuple[Any, ...]
+Block = Any
+"""A psycopg transaction or savepoint, sync or async."""
+
+BUSY: Final = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.SerializationFailure,
+)
+
+
+class Wire(Protocol):
+    """One connection."""
+
+    connection: Any
+
+    async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Run a query; gives its rows, none where it has none."""
+        ...
+
+    async def enter(self) -> Block:
+        """Begin a transaction, or within one a savepoint."""
+        ...
+
+    async def leave(self, block: Block, error: BaseException | None = None) -> None:
+        """End it: with an error it is rolled back."""
+        ...
+
+    def enter_at_once(self) -> Block | None:
+        """Begin a savepoint without waiting; None: this connection cannot."""
+        ...
+
+
+class SyncWire:
+    """A `psycopg.Connection`."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Run a query; gives its rows."""
+        with translated(), self.connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(query, parameters)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    async def enter(self) -> Block:
+        """Begin a transaction, or within one a savepoint."""
+        with translated():
+            return self.enter_at_once()
+
+    async def leave(self, block: Block, error: BaseException | None = None) -> None:
+        """End it."""
+        with translated():
+            block.__exit__(*_thrown(error))
+
+    def enter_at_once(self) -> Block | None:
+        """Begin a savepoint without waiting."""
+        block = self.connection.transaction()
+        block.__enter__()
+        return block
+
+
+class AsyncWire:
+    """A `psycopg.AsyncConnection`."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.connection = connection
+
+    async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Run a query; gives its rows."""
+        with translated():
+            async with self.connection.cursor(row_factory=tuple_row) as cursor:
+                await cursor.execute(query, parameters)
+                return await cursor.fetchall() if cursor.description is not None else []
+
+    async def enter(self) -> Block:
+        """Begin a transaction, or within one a savepoint."""
+        with translated():
+            block = self.connection.transaction()
+            await block.__aenter__()
+            return block
+
+    async def leave(self, block: Block, error: BaseException | None = None) -> None:
+        """End it."""
+        with translated():
+            await block.__aexit__(*_thrown(error))
+
+    def enter_at_once(self) -> Block | None:
+        """Nothing is done at once here."""
+        return None
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """What PostgreSQL answers to redrive's own statements, in the words of stores."""
+    try:
+        yield
+    except BUSY as error:
+        raise StoreBusyError(_told(error)) from error
+    except psycopg.Error as error:
+        raise StoreDownError(_told(error)) from error
+
+
+def is_broken(wire: Wire) -> bool:
+    """Whether the connection is of no use any more."""
+    status: object = wire.connection.pgconn.status
+    return status != ConnStatus.OK
+
+
+def is_in_transaction(wire: Wire) -> bool:
+    """Whether the transaction that was begun is still there, be it failed."""
+    return _status(wire) in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+def has_failed(wire: Wire) -> bool:
+    """Whether a statement has failed, so that all others are refused until it is rolled back."""
+    return _status(wire) == TransactionStatus.INERROR
+
+
+def was_busy(error: BaseException) -> bool:
+    """Whether a rival was the reason."""
+    return any(isinstance(cause, BUSY) for cause in causes(error))
+
+
+def _status(wire: Wire) -> object:
+    return wire.connection.pgconn.transaction_status
+
+
+def _told(error: psycopg.Error) -> str:
+    return f"PostgreSQL: {str(error).strip() or type(error).__name__}"
+
+
+def _thrown(error: BaseException | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)

@@ -1,0 +1,135 @@
+"""What every store promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from stores import InMemory, InPostgres, Stepped, committed
+
+from redrive.delivery.store import Claim, Found
+from redrive.processing.resources import without_loop
+from redrive.record import IdentifiedWrite, Write
+
+ONE = Claim("1", 1, b"one", "orders[0]@1")
+TWO = Claim("2", 1, b"two", "orders[0]@2")
+NONE = Claim("3", 1, None, "orders[0]@3")
+
+
+def done(claim: Claim) -> Found:
+    return Found("done", *claim[1:])
+
+
+def identified(chosen: str) -> Write:
+    write = IdentifiedWrite("told", b"key", chosen.encode())
+    write.id = chosen
+    return write
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def under_test(request: pytest.FixtureRequest) -> Iterator[InMemory | InPostgres]:
+    if request.param == "memory":
+        yield InMemory()
+        return
+    made = InPostgres(request.getfixturevalue("redrive_database"))
+    yield made
+    made.close()
+
+
+def test_new_ids_are_noted_as_done_and_nothing_was_known_of_them(under_test) -> None:
+    with committed(under_test.store) as session:
+        assert session.claim(ONE, TWO, NONE) == {}
+    assert under_test.known() == {"1": done(ONE), "2": done(TWO), "3": done(NONE)}
+
+
+def test_what_was_known_of_an_id_is_told_and_left_as_it_is(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.claim(ONE, NONE)
+    again = ONE._replace(fingerprint=b"other", source="elsewhere")
+    with committed(under_test.store) as session:
+        assert session.claim(again, TWO, NONE) == {"1": done(ONE), "3": done(NONE)}
+    assert under_test.known() == {"1": done(ONE), "2": done(TWO), "3": done(NONE)}
+
+
+def test_a_parked_id_is_told_with_its_attempt_and_can_become_done(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.claim(ONE, TWO)
+        session.mark(parked=[("1", 2)])
+    parked = Found("parked", 2, b"one", "orders[0]@1")
+    assert under_test.known() == {"1": parked, "2": done(TWO)}
+    edited = ONE._replace(attempt=2, fingerprint=b"edited")
+    with committed(under_test.store) as session:
+        assert session.claim(edited) == {"1": parked}
+        session.mark(done=[edited])
+    assert under_test.known()["1"] == Found("done", 2, b"edited", "orders[0]@1")
+
+
+def test_a_forgotten_id_is_as_if_nobody_had_seen_it(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.claim(ONE, TWO)
+        session.mark(forgotten=["1"])
+    assert under_test.known() == {"2": done(TWO)}
+
+
+def test_ids_that_were_not_claimed_are_forgotten_only_where_they_are_parked(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.claim(ONE, TWO)
+        session.mark(parked=[("1", 2)])
+    with committed(under_test.store) as session:
+        session.mark(no_longer_parked=["1", "2", "unknown"])
+    assert under_test.known() == {"2": done(TWO)}
+
+
+def test_what_is_rolled_back_leaves_nothing(under_test) -> None:
+    session = Stepped(under_test.store)
+    session.claim(ONE)
+    session.begin()
+    assert session.keep(identified("chosen"))
+    session.send(Write("told", b"key", b"value"))
+    session.roll_back()
+    assert under_test.known() == {}
+    assert under_test.outbox() == []
+    with committed(under_test.store) as session:
+        session.begin()
+        assert session.keep(identified("chosen"))
+
+
+def test_outbound_records_are_there_with_the_commit(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.send(Write("told", b"key", b"first"), Write("told", None, None))
+        session.send(Write("told", b"key", b"second", (("name", b"\xff"), ("null", None))))
+        assert under_test.outbox() == []
+    assert sorted(under_test.outbox(), key=str) == [None, b"first", b"second"]
+
+
+def test_an_id_of_the_senders_own_is_sent_once(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.begin()
+        assert session.keep(identified("chosen"), Write("told", b"key", b"plain"))
+        session.begin()
+        assert not session.keep(identified("another"), identified("chosen"))
+        session.begin()
+        assert session.keep(identified("another"))
+        session.send(identified("chosen"), identified("another"))
+    with committed(under_test.store) as session:
+        session.begin()
+        assert not session.keep(identified("chosen"))
+    assert sorted(map(str, under_test.outbox())) == ["b'another'", "b'chosen'"]
+
+
+def test_a_call_that_is_undone_takes_no_claims_with_it(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.claim(ONE)
+        session.begin()
+        session.undo(ValueError("the handler failed"))
+    assert under_test.known() == {"1": done(ONE)}
+
+
+def test_what_is_old_enough_expires(under_test) -> None:
+    with committed(under_test.store) as session:
+        session.claim(ONE)
+    under_test.grow_old(10_000)
+    with committed(under_test.store) as session:
+        session.claim(TWO)
+    assert not without_loop(under_test.store.expire(older_than=5_000, is_async=False))
+    assert under_test.known() == {"2": done(TWO)}
