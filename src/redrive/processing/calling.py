@@ -293,7 +293,10 @@ def _blameless(error: BaseException) -> BaseException:
 
 async def _within_timeout(work: Work, call: Awaitable[object]) -> None:
     timeout = work.handler.timeout
-    limit = asyncio.timeout(None if timeout is None else timeout / 1000)
+    if timeout is None:
+        await call
+        return
+    limit = asyncio.timeout(timeout / 1000)
     try:
         async with limit:
             await call

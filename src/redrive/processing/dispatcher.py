@@ -35,6 +35,7 @@ class Dispatcher:
         self.changed = Condition(lock)
         """Notified whenever something has changed: for whoever follows the work."""
         self._available = Condition(lock)
+        self._told: deque[tuple[Lot, list[Result]]] = deque()
         self._asleep = 0
         self._listener: Listener | None = None
         self._clock = clock
@@ -76,6 +77,7 @@ class Dispatcher:
         """Let time pass; gives the time of the next thing that happens by itself."""
         upcoming: list[int] = []
         with self.changed:
+            self._take_told()
             now = self._clock.now()
             for processor in (*self._fresh, *self._parked):
                 time = processor.next_due()
@@ -90,23 +92,13 @@ class Dispatcher:
     def take(self) -> Lot | None:
         """The next lot; None if nothing may run now. Every lot must be reported as finished."""
         with self.changed:
-            if self._paused or self._running >= self._limit:
-                return None
-            self._parked_turn = not self._parked_turn
-            turns = (
-                [self._parked, self._fresh] if self._parked_turn else [self._fresh, self._parked]
-            )
-            for queue in turns:
-                lot = self._take_from(queue)
-                if lot is not None:
-                    return lot
-            return None
+            return self._take()
 
     def wait_and_take(self, closed: Callable[[], bool]) -> Lot | None:
         """The next lot, as soon as there is one; None once it is closed (then call `wake_all`)."""
         with self.changed:
             while not closed():
-                lot = self.take()
+                lot = self._take()
                 if lot is not None:
                     return lot
                 self._asleep += 1
@@ -126,18 +118,25 @@ class Dispatcher:
         """Have somebody told, within the lock, whenever there may be something to take."""
         self._listener = listener
 
-    def report(self, lot: Lot, results: list[Result], *, finished: bool = True) -> None:
-        """Take the results of a lot, or of its first part."""
+    def report(self, lot: Lot, results: list[Result]) -> None:
+        """Take the results of a lot, or those that were not told on the way."""
         with self.changed:
-            self._take_results(lot, results, finished=finished)
-            if finished:
-                self._news()
+            self._take_results(lot, results, finished=True)
+            self._news()
+
+    def tell(self, lot: Lot, results: list[Result]) -> None:
+        """Take note of the results of a lot's first part, without waiting for anybody.
+
+        They are taken at the next tick, or by the next who is here: if a hundred threads waited for
+        each other only to say that a record is done, little else would get done.
+        """
+        self._told.append((lot, results))
 
     def report_and_take(self, lot: Lot, results: list[Result]) -> Lot | None:
         """Take the results of a lot, and hand out the next."""
         with self.changed:
             self._take_results(lot, results, finished=True)
-            taken = self.take()
+            taken = self._take()
             self._news()
             return taken
 
@@ -156,6 +155,7 @@ class Dispatcher:
     def give_up(self, lot: Lot, error: BaseException) -> bool:
         """Fail the record that a lot's thread does not come back from; False: it just did."""
         with self.changed:
+            self._take_told()
             if lot.abandoned or lot.finished:
                 return False
             left = len(lot.works) - lot.reported
@@ -200,6 +200,7 @@ class Dispatcher:
     def idle(self) -> bool:
         """Whether nothing runs and nothing may run now."""
         with self.changed:
+            self._take_told()
             return not self._running and not any(
                 processor.ready for processor in (*self._fresh, *self._parked)
             )
@@ -218,7 +219,38 @@ class Dispatcher:
                 return lot
         return None
 
+    def _take(self) -> Lot | None:
+        if self._paused or self._running >= self._limit:
+            return None
+        self._parked_turn = not self._parked_turn
+        turns = (self._parked, self._fresh) if self._parked_turn else (self._fresh, self._parked)
+        for queue in turns:
+            lot = self._take_from(queue)
+            if lot is not None:
+                return lot
+        return None
+
+    def _take_told(self) -> None:
+        """Take what was told: in the order in which it came, and at once what can be."""
+        told = self._told
+        reports: dict[PartitionProcessor, Report] = {}
+        while told:
+            lot, results = told.popleft()
+            if lot.abandoned:
+                continue
+            report = reports.setdefault(lot.processor, Report())
+            if not lot.processor.take_successes(lot, results, report):
+                self._tell(lot.processor, reports.pop(lot.processor))
+                self._complete(lot, results, finished=False)
+        for processor, report in reports.items():
+            self._tell(processor, report)
+
     def _take_results(self, lot: Lot, results: list[Result], *, finished: bool) -> None:
+        if self._told:
+            self._take_told()
+        self._complete(lot, results, finished=finished)
+
+    def _complete(self, lot: Lot, results: list[Result], *, finished: bool) -> None:
         # Within the lock: the next record of a lane must not be told of before this one.
         if lot.abandoned:
             return

@@ -313,4 +313,4 @@ async def _event() -> asyncio.Event:
 
 
 def _teller(dispatcher: Dispatcher, lot: Lot) -> calling.Tell:
-    return lambda results: dispatcher.report(lot, results, finished=False)
+    return lambda results: dispatcher.tell(lot, results)

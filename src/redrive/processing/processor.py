@@ -242,6 +242,20 @@ class PartitionProcessor:
         self._put_back(lot, again, holds, finished=finished)
         return report
 
+    def take_successes(self, lot: Lot, results: Sequence[Result], report: Report) -> bool:
+        """Add the next results of a lot that goes on to a report, if all are successes."""
+        if self.closed or lot.recovering:
+            return False
+        if not all(result is None or type(result) is list for result in results):
+            return False
+        start, lot.reported = lot.reported, lot.reported + len(results)
+        for work, result in zip(lot.works[start : lot.reported], results, strict=True):
+            if result is None:
+                report.done.append(work.offset)
+            else:
+                report.sent.append((work.offset, result))  # type: ignore[arg-type]  # -- a list
+        return True
+
     def judge(self, work: Work, result: Result, now: int, judged: Judged) -> None:
         """Decide about one result of a lot, without acting on it.
 

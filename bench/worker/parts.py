@@ -1,0 +1,209 @@
+"""The parts: what is measured, against what, and the limit of each."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+
+from worker.world import World
+
+Measure = Callable[..., dict[str, float]]
+Part = Callable[[World, Measure], bool]
+
+SLEEPING = 10_000
+CONCURRENCY = 100
+NOOP = 100_000
+COPIED = 200_000
+DRAINED = 20_000
+RATE = 500
+SECONDS = 20
+
+
+def zipf(count: int, keys: int, seed: int = 7) -> list[bytes]:
+    """Keys of which few are frequent."""
+    weights = [1 / rank for rank in range(1, keys + 1)]
+    chosen = random.Random(seed).choices(range(keys), weights, k=count)
+    return [b"%d" % key for key in chosen]
+
+
+def sleeping(world: World, measure: Measure) -> bool:
+    """Handlers that wait 0 to 5 ms, in one partition."""
+    rng = random.Random(3)
+    waits = [rng.randrange(5000) for _ in range(SLEEPING)]
+    even = [b"%d" % (number % 20) for number in range(SLEEPING)]
+    skewed = zipf(SLEEPING, 1000)
+    print(f"{SLEEPING:,} records that wait 0 to 5 ms, one partition, concurrency {CONCURRENCY},")
+    print("from the first handler's start to the last one's end, against the ideal")
+    cases = [
+        ("key order, 20 keys", even, "key", "threads", 1.2),
+        ("key order, Zipf keys over 1,000", skewed, "key", "threads", 1.2),
+        ("unordered, threads", skewed, "unordered", "threads", 1.6),
+        ("unordered, async", skewed, "unordered", "async", 2.0),
+    ]
+    kept = []
+    for told, keys, ordering, form, limit in cases:
+        topic, name = world.topic("sleeping"), world.new("app")
+        world.own_topics(name)
+        world.write(topic, [(key, b"%d" % wait) for key, wait in zip(keys, waits, strict=True)])
+        found = measure(
+            "sleeping",
+            bootstrap=world.bootstrap,
+            name=name,
+            topic=topic,
+            count=SLEEPING,
+            ordering=ordering,
+            form=form,
+            concurrency=CONCURRENCY,
+        )
+        ideal = sum(waits) / CONCURRENCY
+        if ordering == "key":
+            sums: Counter[bytes] = Counter()
+            for key, wait in zip(keys, waits, strict=True):
+                sums[key] += wait
+            ideal = max(ideal, *sums.values())
+        ratio = found["seconds"] / (ideal / 1e6)
+        kept.append(
+            _tell(f"{told:<34} {found['seconds'] * 1000:7.0f} ms", ratio, "of ideal", at_most=limit)
+        )
+    return all(kept)
+
+
+def noop(world: World, measure: Measure) -> bool:
+    """Handlers that do nothing: what redrive itself costs."""
+    topic, name = world.topic("noop"), world.new("app")
+    world.own_topics(name)
+    world.write(topic, [(key, b"x" * 100) for key in zipf(NOOP, 1000)])
+    given = {"bootstrap": world.bootstrap, "topic": topic, "count": NOOP}
+    bare = max(
+        NOOP / measure("bare_noop", name=world.new("bare"), **given)["seconds"] for _ in range(2)
+    )
+    rates = []
+    for _ in range(2):
+        name = world.new("app")
+        world.own_topics(name)
+        rates.append(NOOP / measure("noop", name=name, concurrency=16, **given)["seconds"])
+    print(f"{NOOP:,} records, nothing to do, Zipf keys over 1,000 in key order; best of 2")
+    print(f"  {'bare confluent-kafka loop':<34} {bare:9,.0f} records/s")
+    return _tell(
+        f"{'worker, concurrency 16':<34} {max(rates):9,.0f} records/s",
+        max(rates) / bare,
+        "of bare",
+        at_least=0.4,
+    )
+
+
+def copy(world: World, measure: Measure) -> bool:
+    """From topic to topic, between the first and the last record's arrival."""
+    topic = world.topic("copy", 2)
+    world.write(topic, [(key, b"x" * 200) for key in zipf(COPIED, 1000)])
+    given = {"bootstrap": world.bootstrap, "topic": topic, "count": COPIED}
+
+    def one(kind: str, **more: object) -> float:
+        name, out = world.new("app"), world.topic("copied", 2)
+        world.own_topics(name)
+        measure(kind, name=name, out=out, **given, **more)
+        times = [record.timestamp or 0 for record in world.read(out)]
+        return COPIED / ((max(times) - min(times)) / 1000)
+
+    bare = max(one("bare_copy") for _ in range(2))
+    ours = max(one("copy", concurrency=4) for _ in range(2))
+    print(f"copy of {COPIED:,} records of 200 bytes, 2 partitions; best of 2")
+    print(f"  {'bare confluent-kafka loop':<34} {bare:9,.0f} records/s")
+    told = f"{'worker':<34} {ours:9,.0f} records/s"
+    return _tell(told, ours / bare, "of bare", at_least=0.7)
+
+
+def waiting(world: World, measure: Measure) -> bool:
+    """How late parked records run, at a steady rate."""
+    name, topic, out = world.new("app"), world.topic("waiting", 4), world.topic("waited", 4)
+    world.own_topics(name, "1s", "2s", "4s")
+    writer = threading.Thread(target=_write_steadily, args=(world, topic))
+    writer.start()
+    found = measure(
+        "retrying",
+        bootstrap=world.bootstrap,
+        name=name,
+        topic=topic,
+        out=out,
+        delays="1s 2s 4s",
+        count=RATE * SECONDS,
+        concurrency=16,
+    )
+    writer.join()
+    print(f"{RATE} records/s for {SECONDS} s, a fifth failing 1 to 3 times, 3 delays x 2")
+    print(f"  early {found['early']:.0f}, lateness p50 {found['p50']:.0f} ms")
+    kept = _tell("lateness p99", found["p99"], "ms", at_most=50)
+    return kept and not found["early"]
+
+
+def drain(world: World, measure: Measure) -> bool:
+    """Many records that become due together."""
+    name, topic, out = world.new("app"), world.topic("drain", 4), world.topic("drained", 4)
+    world.own_topics(name, "2s")
+    world.write(topic, [(b"%d" % number, b"1") for number in range(DRAINED)])
+    measure(
+        "retrying",
+        bootstrap=world.bootstrap,
+        name=name,
+        topic=topic,
+        out=out,
+        delays="2s",
+        count=DRAINED,
+        concurrency=16,
+    )
+    parked = max(record.timestamp or 0 for record in world.read(f"{name}.retry.2s"))
+    arrived = max(record.timestamp or 0 for record in world.read(out))
+    print(f"{DRAINED:,} records that all fail once, 2 s delay")
+    return _tell("drained after the last was due", arrived - parked - 2000, "ms", at_most=1000)
+
+
+def memory(world: World, measure: Measure) -> bool:
+    """A handler slower than its topic."""
+    name, topic = world.new("app"), world.topic("memory", 2)
+    world.own_topics(name)
+    for _ in range(10):
+        world.write(topic, [(b"%d" % n, b"x" * 1000) for n in range(30_000)])
+    found = measure("memory", bootstrap=world.bootstrap, name=name, topic=topic, seconds=18)
+    print("300,000 records of 1,000 bytes before a handler that takes 5 ms")
+    print(f"  resident: {found['early']:.0f} MB, later {found['late']:.0f} MB")
+    return _tell("memory", found["late"] / found["early"], "of before", at_most=1.1)
+
+
+def _write_steadily(world: World, topic: str) -> None:
+    began, sent, tick = monotonic(), 0, threading.Event()
+    while sent < RATE * SECONDS:
+        due = min(int((monotonic() - began) * RATE), RATE * SECONDS)
+        world.write(topic, [(b"%d" % (n % 1000), b"%d" % _fails(n)) for n in range(sent, due)])
+        sent = due
+        tick.wait(0.02)
+
+
+def _fails(number: int) -> int:
+    return number // 5 % 3 + 1 if number % 5 == 0 else 0
+
+
+def _tell(
+    what: str,
+    figure: float,
+    unit: str,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> bool:
+    kept = (at_most is None or figure <= at_most) and (at_least is None or figure >= at_least)
+    limit = f"at most {at_most:g}" if at_most is not None else f"at least {at_least:g}"
+    print(f"  {what}   {figure:.2f} {unit}  limit {limit}{'' if kept else '  MISSED'}", flush=True)
+    return kept
+
+
+PARTS: dict[str, Part] = {
+    "sleeping": sleeping,
+    "noop": noop,
+    "copy": copy,
+    "waiting": waiting,
+    "drain": drain,
+    "memory": memory,
+}
