@@ -407,6 +407,23 @@ def test_a_dead_letter_whose_first_run_did_complete_is_dropped_when_replayed(del
     assert kinds(sim) == ["duplicate"]
 
 
+def test_a_record_that_expired_while_it_waited_is_processed_when_replayed() -> None:
+    """It ends where no handler runs: its id is forgotten all the same."""
+    policy = RetryPolicy("5m 30m", redeliver="origin", max_duration="36m")
+    _, sim, db = inserting("idempotent", policy, fails=(1, 2))
+    sim.send("orders", "one")
+    sim.advance("6m")
+    [row] = sim.store.rows.values()
+    assert (row.found.state, row.found.attempt) == ("parked", 3)
+    sim.crash()
+    sim.clock.advance("1h")  # nobody was there when it was due
+    sim.run_until_empty()
+    assert [dead.reason for dead in sim.dead] == ["expired"]
+    replayed(sim)
+    sim.run_until_empty()
+    assert db.rows == [b"one"]
+
+
 # Ids of the sender's own
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from redrive.delivery.flush import REFUSED_LONGEST, REFUSED_WAIT, FlushDelivery
-from redrive.errors import PublishError
+from redrive.errors import LedgerError, PublishError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Record, Write
 from redrive.testing.broker import MemoryBroker, MemoryHandover
@@ -19,9 +19,17 @@ class Partition:
 
     def __init__(self) -> None:
         self.settled: list[int] = []
+        self.forgotten: list[int] = []
+        self.database_is_down = False
 
     def settle(self, offsets: Sequence[int]) -> None:
         self.settled += offsets
+
+    def forget(self, buried: Sequence[Outcome]) -> bool:
+        if self.database_is_down:
+            raise LedgerError("the database is down")
+        self.forgotten += [outcome.offset for outcome in buried]
+        return True
 
 
 class Setup:
@@ -191,3 +199,15 @@ def test_a_refusal_that_names_nobody_is_everybodys(setup):
     setup.delivery.pump()
     assert setup.partition.settled == [0]
     assert setup.delivery.refused == 2
+
+
+def test_dead_letters_are_forgotten_before_they_are_settled_so_that_a_replay_is_handled(setup):
+    setup.partition.database_is_down = True
+    setup.take(report(done=[0], dead=[1]))
+    assert setup.delivery.pump() == []
+    assert (setup.partition.settled, setup.partition.forgotten) == ([0], [])
+    setup.partition.database_is_down = False
+    setup.clock.advance(REFUSED_WAIT)
+    assert [outcome.offset for _, outcome in setup.delivery.pump()] == [1]
+    assert (setup.partition.settled, setup.partition.forgotten) == ([0, 1], [1])
+    assert setup.values("dead") == [b"1"]

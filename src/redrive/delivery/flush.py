@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from redrive.errors import PublishError
+from redrive.errors import PublishError, RedriveError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Write
 
@@ -112,6 +112,9 @@ class FlushDelivery:
             complete = self._keep([item for each in noted for item in _items(*each)], error)
         else:
             for processor, report in noted:
+                if report.outcomes and not self._forgotten(processor, report.outcomes):
+                    complete += self._settled(_items(processor, report))
+                    continue
                 processor.settle(report.offsets)
                 complete += [(processor, outcome) for outcome in report.outcomes]
         self.settled += len(noted)
@@ -124,7 +127,7 @@ class FlushDelivery:
         except PublishError as error:
             return self._keep(items, error)
         self._wait = REFUSED_WAIT
-        return _settled(items)
+        return self._settled(items)
 
     def _keep(self, items: list[Item], error: PublishError) -> list[Complete]:
         """Keep the records of refused writes for later; the others are complete."""
@@ -136,7 +139,29 @@ class FlushDelivery:
                 self._refused.append(item._replace(writes=again))
             else:
                 complete.append(item)
-        return _settled(complete)
+        return self._settled(complete)
+
+    def _settled(self, items: list[Item]) -> list[Complete]:
+        complete: list[Complete] = []
+        for item in items:
+            if item.outcome is not None and not self._forgotten(item.processor, [item.outcome]):
+                self._refused.append(item._replace(writes=()))
+                self._again = self._clock.now() + self._wait
+                continue
+            item.processor.settle([item.offset])
+            if item.outcome is not None:
+                complete.append((item.processor, item.outcome))
+        return complete
+
+    def _forgotten(self, processor: PartitionProcessor, outcomes: Sequence[Outcome]) -> bool:
+        """Have dead letters forgotten that no unit of work has buried: they may be replayed."""
+        # Those of a unit of work have nothing left to write, and are forgotten with its commit.
+        buried = [each for each in outcomes if each.kind == "bury" and each.writes]
+        try:
+            return not buried or processor.forget(buried)
+        except RedriveError as error:
+            log.error("%s; records that were buried wait for it", error)  # noqa: TRY400 -- no mistake of ours
+            return False
 
     def _note_refusal(self, error: PublishError, items: list[Item]) -> set[int]:
         """Which writes were refused; all of them where that is not known."""
@@ -150,12 +175,6 @@ class FlushDelivery:
             self._again - now,
         )
         return set(map(id, error.refused or [write for item in items for write in item.writes]))
-
-
-def _settled(items: list[Item]) -> list[Complete]:
-    for item in items:
-        item.processor.settle([item.offset])
-    return [(item.processor, item.outcome) for item in items if item.outcome is not None]
 
 
 def _items(processor: PartitionProcessor, report: Report) -> list[Item]:

@@ -26,6 +26,8 @@ class Trouble:
     def __init__(self, clock: Clock) -> None:
         self.text = ""
         """What it is; empty while there is none."""
+        self.noted = 0
+        """How often it was met, ever."""
         self._clock = clock
         self._lock = Lock()
         self._began = 0
@@ -49,6 +51,7 @@ class Trouble:
                     text_of(error),
                 )
             self.text = text_of(error) or type(error).__name__
+            self.noted += 1
             if now >= self._until:
                 self._times += 1
                 self._until = now + _WAITS.wait(self._times)

@@ -169,10 +169,19 @@ class Unit:
         if work in self._known:
             result = self._known[work]
         else:
-            self.called += 1
-            result = await guarded.call(work, self._tools.scope, session, is_async=is_async)
+            result = await self._timed(work, session, is_async=is_async)
         self._judge(work, result)
         return not isinstance(result, BaseException) or self.judged.goes_on(work)
+
+    async def _timed(self, work: Work, session: Session, *, is_async: bool) -> Result:
+        self.called += 1
+        scope = self._tools.scope
+        if scope.times is None:
+            return await guarded.call(work, scope, session, is_async=is_async)
+        began = monotonic()
+        result = await guarded.call(work, scope, session, is_async=is_async)
+        scope.times.add(monotonic() - began)
+        return result
 
     async def _call_together(self, session: Session) -> None:
         given = [w for w in self._works if w not in self._repeats and w not in self._known]
@@ -230,7 +239,7 @@ class Unit:
         return writes + [write for each in report.outcomes for write in each.sends]
 
     async def _publish(self) -> None:
-        if self._lot.processor.closed:
+        if self._lot.processor.closed or self._lot.abandoned:
             raise RevokedError(f"{self._lot.processor.partition} was taken away")
         writes = [] if self._tools.guarantee.outbox else self._sends()
         # Hops and dead letters never wait for a relay: at worst they are written twice.

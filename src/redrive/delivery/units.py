@@ -7,7 +7,14 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from redrive.delivery.store import Store, StoreBusyError, StoreDownError, TransactionEndedError
+from redrive.delivery.claims import stored_id
+from redrive.delivery.store import (
+    Marks,
+    Store,
+    StoreBusyError,
+    StoreDownError,
+    TransactionEndedError,
+)
 from redrive.delivery.trouble import Trouble
 from redrive.delivery.unit import UNIT_SECONDS, RevokedError, Tools, Unit, current
 from redrive.errors import ContextError, PublishError, RedriveError
@@ -49,6 +56,12 @@ class Units:
         """How many records wait because what they write is refused, or a rival is in the way."""
         return len(self._stuck)
 
+    def take_stuck(self) -> int:
+        """How many they are, for a task that ends: they will be other records in the next."""
+        stuck = len(self._stuck)
+        self._stuck.clear()
+        return stuck
+
     def connection(self) -> Any:
         """The database connection of the unit of work under way here."""
         session = current.get(None)
@@ -66,6 +79,16 @@ class Units:
     async def run_async(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
         """Run a lot whose function is async, and finish it."""
         await self._run(lot, dispatcher, until)
+
+    def forget(self, message_ids: list[str]) -> None:
+        """Let these be handled when they come again: they were buried without a unit of work."""
+        if self._tools.guarantee.inbox:
+            without_loop(self._forget([stored_id(each) for each in message_ids]))
+
+    async def _forget(self, stored: list[str]) -> None:
+        async with self._store.session(is_async=False) as session:
+            await session.mark(Marks(no_longer_parked=stored))
+            await session.commit()
 
     def close(self) -> None:
         """Let go of the database."""

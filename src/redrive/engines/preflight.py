@@ -1,10 +1,12 @@
-"""What must be so in Kafka before a run begins: better said now than by a run that dies."""
+"""What must be so before a run begins: better said now than by a run that dies."""
 
 from __future__ import annotations
 
 from redrive.app import App, Engine
 from redrive.config import Settings
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.engines import database
+from redrive.errors import RedriveError
+from redrive.guarantees import GUARANTEES
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.topics import KafkaTopics
@@ -13,32 +15,26 @@ _PATIENCE = 15.0
 """Seconds: an address at which nobody listens is a mistake more often than an outage."""
 _TIME = "message.timestamp.type"
 _APPENDED = "LogAppendTime"
-_DELIVERIES = ("at-least-once", "transaction")
 
 
 class NotReadyError(RedriveError):
-    """Kafka is not as the app needs it; the message says what to run."""
+    """Kafka or the database are not as the app needs them; the message says what to run."""
 
 
 def check(app: App, settings: Settings, target: str, *, engine: Engine) -> None:
     """Raise the sentence that says what is missing, or do nothing."""
-    if app.delivery not in _DELIVERIES:
-        raise ConfigurationError(
-            f'App("{app.name}", delivery="{app.delivery}"): not built yet; Spark has'
-            f" {' and '.join(_DELIVERIES)}"
-        )
     admin = Admin(settings, patience=_PATIENCE)
     names = [*app.handlers, *app.delay_topics, app.dead_topic]
     try:
         found = admin.topics(names)
         has_members = engine == "spark" and admin.has_members(app.name)
-        waiting = KafkaTopics(settings, admin=admin).describe(app.delay_topics)
+        described = KafkaTopics(settings, admin=admin).describe([*app.handlers, *app.delay_topics])
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
     missing = [name for name in names if name not in found]
     if missing:
         raise NotReadyError(_missing(app, missing, target))
-    untimed = [name for name, state in waiting.items() if state.config.get(_TIME) != _APPENDED]
+    untimed = [name for name in app.delay_topics if described[name].config.get(_TIME) != _APPENDED]
     if untimed:
         raise NotReadyError(
             f"{', '.join(untimed)}: {_TIME} is not {_APPENDED}, so that nobody knows when records"
@@ -49,6 +45,11 @@ def check(app: App, settings: Settings, target: str, *, engine: Engine) -> None:
             f"the app {app.name} is running as a worker: its group has active members,"
             " so Spark must not commit for it; stop the worker first"
         )
+    if GUARANTEES[app.delivery].database:
+        database.check_ttl(app, {name: described[name] for name in app.handlers})
+        unready = database.unready(settings, target)
+        if unready is not None:
+            raise NotReadyError(unready)
 
 
 def _missing(app: App, names: list[str], target: str) -> str:

@@ -108,7 +108,8 @@ class Lanes:
         size = _lot_size(head, LOT)
         works = _alike(lane.queue, size)
         lanes = [lane]
-        most = size if _is_batch(head) else self._most_lanes(head)
+        several = self._together or head.handler.batch is not None
+        most = self._most_lanes(head, size) if several else 1
         while len(lanes) < most and len(works) < size and self._ready:
             # A batch is filled from several lanes; each is busy until the call has ended.
             if not _same(head, self._ready[0].queue[0]):
@@ -144,8 +145,10 @@ class Lanes:
         lane.queue.clear()
         return works
 
-    def _most_lanes(self, head: Work) -> int:
-        if not self._together or head.handler.ack == "manual":
+    def _most_lanes(self, head: Work, size: int) -> int:
+        if _is_batch(head):
+            return size
+        if not self._together:
             return 1
         # As few as leave enough for all threads.
         return max(1, (len(self._ready) + 1) // (2 * self._concurrency))

@@ -238,7 +238,8 @@ class PartitionProcessor:
                     holds[work.lane] = max(wait, holds.get(work.lane, 0))
         if finished:
             self._lots.discard(lot)
-        self._give_back(report)
+        if report.given_back:
+            self._give_back(report)
         self._put_back(lot, again, holds, finished=finished)
         return report
 
@@ -301,6 +302,13 @@ class PartitionProcessor:
         """These are complete: what they wrote is durable."""
         self.tracker.complete(offsets, self.epoch)
 
+    def forget(self, buried: Sequence[Outcome]) -> bool:
+        """Forget the ids of records that ended outside a unit of work; gives whether it is done."""
+        units = self.scope.units
+        if units is not None:
+            units.forget([each.envelope.id for each in buried if each.envelope is not None])
+        return True
+
     def take_seek(self) -> int | None:
         """Where reading has to go back to, if a record was given back; asked once, then done."""
         return self._given_back.take_seek()
@@ -345,7 +353,9 @@ class PartitionProcessor:
         for work in again:
             if work.lane is None:
                 self._lanes.put_back([work], until=holds[None])
-        rest = self._not_behind_returned(lot.works[lot.reported :] if finished else [])
+        rest = lot.works[lot.reported :] if finished else []
+        if self._returned:
+            rest = self._not_behind_returned(rest)
         self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
         if not finished:
             return

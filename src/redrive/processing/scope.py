@@ -55,6 +55,10 @@ class Units(Protocol):
         """The database connection of the unit of work under way here."""
         ...
 
+    def forget(self, message_ids: list[str]) -> None:
+        """Let these be handled when they come again: they were buried without a unit of work."""
+        ...
+
 
 Acknowledge = Callable[[Work, Result], None]
 

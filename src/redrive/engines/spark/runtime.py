@@ -13,6 +13,8 @@ from typing import Final
 
 from redrive.app import App
 from redrive.clock import WallClock
+from redrive.delivery.equipping import equip
+from redrive.delivery.units import Units
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
@@ -43,6 +45,8 @@ class Runtime:
     executor: Executor
     sinks: dict[PartitionProcessor, Sink]
     """Where the outcomes of each partition of the task under way go."""
+    units: Units | None = None
+    """How lots run, where the app's delivery has a database."""
 
 
 _runtimes: Final[dict[tuple[str, str, int], Runtime]] = {}
@@ -71,6 +75,8 @@ def _make(spec: Spec) -> Runtime:
     admin = Admin(spec.settings)
     topic_ids: dict[str, str] = {}
     scope = Scope(app, topic_ids, clock=clock)
+    publisher = KafkaPublisher(spec.settings)
+    units = equip(scope, spec.settings, publisher, clock)
     sinks: dict[PartitionProcessor, Sink] = {}
 
     def sink(processor: PartitionProcessor, report: Report) -> None:
@@ -85,12 +91,13 @@ def _make(spec: Spec) -> Runtime:
         clock=clock,
         log=KafkaLog(spec.settings, app.name, admin=admin),
         progress=KafkaProgress(spec.settings, app.name, admin=admin),
-        publisher=KafkaPublisher(spec.settings),
+        publisher=publisher,
         scope=scope,
         topic_ids=topic_ids,
         dispatcher=dispatcher,
         executor=executor,
         sinks=sinks,
+        units=units,
     )
 
 

@@ -63,6 +63,7 @@ class Task:
         self._spec = spec
         self._deadline = monotonic() + spec.batch_deadline / 1000
         self._delivery = FlushDelivery(runtime.publisher, runtime.clock)
+        self._troubles = 0 if runtime.units is None else runtime.units.trouble.noted
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
 
@@ -148,6 +149,7 @@ class Task:
             dispatcher.tick()
             moved = self._run_inline() or moved
             moved = self._settle() or moved
+            self._check_trouble()
             if not moved:
                 self._wait()
         self._wind_up()
@@ -223,11 +225,19 @@ class Task:
             self._settle(wait=_IDLE_WAIT)
         self._settle(last=True)
 
+    def _check_trouble(self) -> None:
+        """End while nothing can be committed: the run waits, and tells why."""
+        units = self.runtime.units
+        if units is not None and units.trouble.noted > self._troubles and units.trouble.text:
+            raise RedriveError(units.trouble.text)
+
     def _check_refused(self) -> None:
         """Say so, and have the run wait a while: the next task would find the same."""
-        if self._delivery.refused:
+        units = self.runtime.units
+        refused = self._delivery.refused + (0 if units is None else units.take_stuck())
+        if refused:
             raise RedriveError(
-                f"{self._delivery.refused} record(s) stay where they are, because what was to be"
+                f"{refused} record(s) stay where they are, because what was to be"
                 " written for them was refused"
             )
 

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.delivery.equipping import equip
 from redrive.engines import preflight
 from redrive.engines.figures import Figures
 from redrive.engines.words import Lane
@@ -75,6 +76,7 @@ class Worker:
         self._topics = [*app.handlers, *self._waiting_topics()]
         self._scope = Scope(app, {}, clock=self._clock)
         self._scope.times = self.counting.handling
+        self._units = equip(self._scope, settings, self._publisher, self._clock)
         self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
         self._executor = executor_for(app, self._scope, Resources(app))
         self._delivering = self._make_delivering()
@@ -171,7 +173,7 @@ class Worker:
     @property
     def refused(self) -> int:
         """How many records stay where they are, because what was to be written was refused."""
-        return self._delivering.refused
+        return self._delivering.refused + (0 if self._units is None else self._units.stuck)
 
     # How it runs
 
@@ -207,6 +209,8 @@ class Worker:
         self._close_consumer()
         self._executor.close()
         self._delivering.close()
+        if self._units is not None:
+            self._units.close()
         self._looking.close()
         try:
             self._looking.look()

@@ -1,0 +1,46 @@
+"""What a process needs for its app's delivery, beyond what every delivery needs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from redrive.delivery.unit import Tools
+from redrive.delivery.units import Units
+from redrive.errors import ConfigurationError
+from redrive.guarantees import GUARANTEES
+
+if TYPE_CHECKING:
+    from redrive.config import Settings
+    from redrive.ports import Clock, Publisher
+    from redrive.processing.scope import Scope
+
+
+def equip(scope: Scope, settings: Settings, publisher: Publisher, clock: Clock) -> Units | None:
+    """Have lots run as units of work, where the app's delivery has a database.
+
+    Nothing is connected before the first lot runs. Whoever has equipped a process closes the units
+    at its end, after its executor.
+    """
+    app = scope.app
+    guarantee = GUARANTEES[app.delivery]
+    if not guarantee.database:
+        return None
+    require_psycopg()
+    from redrive.ledger.store import PostgresStore
+
+    store = PostgresStore(
+        settings.dsn(),
+        app.name,
+        connections=app.database_connections,
+        schema=settings.ledger_schema,
+    )
+    units = Units(Tools(scope, guarantee, publisher, clock), store, inbox_ttl=app.inbox_ttl)
+    scope.units = units
+    return units
+
+
+def require_psycopg() -> None:
+    """Raise the sentence that says how to install it, unless it is there."""
+    if find_spec("psycopg") is None:
+        raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
