@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from relaying import InThread, Post, Process, grow_limit, wait_for
 
-from redrive.errors import LedgerError
+from redrive.errors import ConfigurationError, LedgerError
 from redrive.ledger.outbox import Outbound
 from redrive.ledger.publishing import KafkaAwayError, Publishing
 from redrive.ledger.relay_metrics import RelayCollector, health
@@ -289,6 +289,13 @@ def test_a_database_without_ledger_is_one_sentence(redrive_stack, redrive_databa
     post = Post(redrive_stack.bootstrap, redrive_database, "shop")
     with pytest.raises(LedgerError, match="run `redrive ledger migrate`"):
         post.drain()
+
+
+def test_an_address_that_is_none_is_not_shown(redrive_stack):
+    post = Post(redrive_stack.bootstrap, "pass word=hidden", "shop")
+    with pytest.raises(ConfigurationError, match="not one that PostgreSQL understands") as caught:
+        post.drain()
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_command_publishes_until_a_signal_ends_it(post, topic, tmp_path):

@@ -74,7 +74,7 @@ class Relay:
                 with self._session() as connection:
                     self._work(connection, until_empty=until_empty)
                     return
-            except psycopg.OperationalError as error:
+            except psycopg.Error as error:  # whatever it is, rows wait safely in their table
                 self._trouble("database", _last_line(error))
             except KafkaAwayError as error:
                 self._trouble("kafka", str(error))
