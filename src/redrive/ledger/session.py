@@ -59,11 +59,10 @@ class PostgresSession:
         """Undo all of it, as far as it is still there."""
         if isinstance(error, TransactionEndedError):
             await self._mend()
-        elif self._whole is not None and not is_broken(self._wire):
-            with suppress(StoreDownError):  # then it is undone by the server
-                for block in (self._call, self._whole):
-                    if block is not None:
-                        await self._wire.leave(block, error)
+        with suppress(StoreDownError):  # then it is undone by the server
+            for block in (self._call, self._whole):
+                if block is not None:
+                    await self._wire.leave(block, error)
 
     # One call
 
@@ -125,11 +124,12 @@ class PostgresSession:
 
     async def _mend(self) -> None:
         """Forget ids that a handler's own commit has made durable: nothing is done for them yet."""
-        self._whole = self._call = None
-        if self._new:
-            await self._inbox.mark(self._wire, Marks(forgotten=self._new))
-        # What else is between this connection and its end nobody knows.
-        self._wire.connection.pgconn.finish()
+        try:
+            if self._new:
+                await self._inbox.mark(self._wire, Marks(forgotten=self._new))
+        finally:
+            # Nobody knows what else the handler has left behind in it.
+            self._wire.connection.pgconn.finish()
 
     # Inbox and outbox
 

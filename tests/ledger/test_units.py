@@ -1,0 +1,371 @@
+"""Units of work on a real PostgreSQL: rivals, failures and what handlers may not do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sides import PATIENCE, Side, effects, inserting, join, waits_for_a_rival
+
+from redrive import App, Retry, RetryPolicy, header
+from redrive.errors import PublishError
+from redrive.guarantees import GUARANTEES, WITH_DATABASE
+
+INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
+Make = Callable[..., Side]
+
+
+@pytest.fixture
+def make(database, connection) -> Iterator[Make]:
+    """Makes sides of one app; all share the database, in which there is a table for effects."""
+    connection.execute("create table effect (value text not null)")
+    connection.commit()
+    made: list[Side] = []
+
+    def side(app: App) -> Side:
+        made.append(Side(database, app))
+        return made[-1]
+
+    yield side
+    for each in made:
+        each.close()
+
+
+def shop(delivery: str = "idempotent", **options: Any) -> App:
+    return App("shop", delivery=delivery, **options)  # type: ignore[arg-type]  # -- one of the five words
+
+
+def known(connection: psycopg.Connection[Any]) -> dict[str, tuple[str, int]]:
+    rows = connection.execute("select id, state, attempt from redrive.inbox").fetchall()
+    connection.commit()
+    return {name: (state, attempt) for name, state, attempt in rows}
+
+
+class Held:
+    """A handler that tells when it runs, and waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.runs = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def __call__(self, record: Any, ctx: Any) -> None:
+        self.runs.set()
+        assert self.may_go_on.wait(PATIENCE)
+
+
+# One effect
+
+
+@pytest.mark.parametrize("delivery", WITH_DATABASE)
+def test_a_record_that_fails_is_parked_and_succeeds_has_one_effect(
+    make: Make, connection, delivery: str
+) -> None:
+    def fail_twice(record: Any, ctx: Any) -> None:
+        if ctx.attempt < 3:
+            raise Retry("not yet")
+
+    app = inserting(fail_twice, id=header("id"))(shop(delivery, retry=RetryPolicy("5m 5m")))
+    side = make(app)
+    side.send(("1", "one"))
+    side.run()
+    if GUARANTEES[delivery].inbox:
+        assert known(connection) == {"1": ("parked", 2)}
+    side.run_until_empty()
+    assert effects(connection) == ["one"]
+    rows = connection.execute("select convert_from(payload, 'UTF8') from redrive.outbox").fetchall()
+    assert len(rows) + len(side.values("told")) == 1
+    assert len(rows) == GUARANTEES[delivery].outbox
+
+
+def test_the_same_id_three_times_with_and_without_inbox(make: Make, connection) -> None:
+    for delivery, count in (("idempotent", 1), ("idempotent+outbox", 1), ("outbox", 3)):
+        connection.execute("truncate effect, redrive.inbox, redrive.outbox")
+        connection.commit()
+        side = make(inserting(id=header("id"))(shop(delivery)))
+        side.send(*[("1", "one")] * 3)
+        side.run()
+        [(rows,)] = connection.execute("select count(*) from redrive.outbox").fetchall()
+        connection.commit()
+        assert effects(connection) == ["one"] * count
+        assert rows + len(side.values("told")) == count
+        assert side.kinds == ["duplicate"] * (3 - count)
+
+
+@pytest.mark.parametrize("batch", [None, 500])
+def test_a_lot_of_500_with_100_duplicates_inside_it_and_100_from_before(
+    make: Make, connection, batch: int | None
+) -> None:
+    app = inserting(id=header("id"), batch=batch)(shop(ordering="partition"))
+    side = make(app)
+    side.send(*[(f"{n:03}", f"{n:03}") for n in range(100)])
+    side.run()
+    connection.execute("truncate effect")
+    connection.commit()
+    again = [*range(400), *range(200, 300)]
+    side.send(*[(f"{n:03}", f"{n:03}") for n in again])
+    side.run()
+    assert effects(connection) == [f"{n:03}" for n in range(100, 400)]
+    assert side.kinds == ["duplicate"] * 200
+
+
+# Rivals
+
+
+@pytest.mark.parametrize("delivery", INBOX)
+def test_the_same_id_at_two_processes_at_once_has_one_effect(
+    make: Make, connection, delivery: str
+) -> None:
+    held = Held()
+    owner = make(inserting(held, id=header("id"))(shop(delivery)))
+    rival = make(inserting(id=header("id"))(shop(delivery)))
+    owner.send(("1", "one"))
+    rival.send(("1", "one"))
+    first = owner.run_beside()
+    assert held.runs.wait(PATIENCE)
+    second = rival.run_beside()
+    waits_for_a_rival(connection)
+    held.may_go_on.set()
+    join(first, second)
+    assert effects(connection) == ["one"]
+    assert (owner.kinds, rival.kinds) == ([], ["duplicate"])
+
+
+def test_a_rival_of_an_owner_that_rolls_back_handles_the_record_and_nobody_else_does(
+    make: Make, connection
+) -> None:
+    held = Held()
+    owner = make(inserting(held, id=header("id"))(shop()))
+    rival = make(inserting(id=header("id"))(shop()))
+    publish = owner.broker.publish
+    owner.send(("1", "one"))
+    rival.send(("1", "one"))
+
+    def away(writes: Any) -> None:
+        error = PublishError("no broker is there")
+        error.outage = True
+        raise error
+
+    owner.broker.publish = away  # type: ignore[method-assign]  # -- a fault
+    first = threading.Thread(target=owner.run)
+    first.start()
+    assert held.runs.wait(PATIENCE)
+    second = rival.run_beside()
+    waits_for_a_rival(connection)
+    held.may_go_on.set()
+    join(first, second)
+    assert effects(connection) == ["one"]
+    assert (owner.kinds, rival.kinds) == ([], [])
+    owner.broker.publish = publish  # type: ignore[method-assign]  # -- it is back
+    owner.run_until_empty()
+    assert effects(connection) == ["one"]
+    assert owner.kinds == ["duplicate"]
+
+
+def test_a_rival_that_waits_too_long_lets_the_others_go_first_and_is_not_blamed(
+    make: Make, connection, monkeypatch
+) -> None:
+    monkeypatch.setattr("redrive.ledger.connections.LOCK_TIMEOUT", 50)
+    held = Held()
+    owner = make(inserting(held, id=header("id"))(shop()))
+    rival = make(inserting(id=header("id"))(shop(retry=RetryPolicy("5m"))))
+    owner.send(("2", "two"))
+    first = owner.run_beside()
+    assert held.runs.wait(PATIENCE)
+    rival.send(("1", "one"), ("2", "two"), ("3", "three"))
+    rival.run()
+    assert effects(connection) == ["one", "three"]
+    held.may_go_on.set()
+    join(first)
+    rival.run_until_empty()
+    assert effects(connection) == ["one", "three", "two"]
+    assert rival.kinds == ["duplicate"]
+
+
+def test_overlapping_lots_in_opposite_order_at_two_processes(database, connection) -> None:
+    connection.execute("create table effect (value text not null)")
+    connection.commit()
+    command = [sys.executable, str(Path(__file__).with_name("rival.py")), database]
+    rivals = [
+        subprocess.Popen([*command, order], stdout=subprocess.PIPE, text=True)
+        for order in ("up", "down")
+    ]
+    told = [json.loads(rival.communicate(timeout=PATIENCE)[0]) for rival in rivals]
+    values = [f"{n:04}" for n in range(1000)]
+    assert effects(connection) == values
+    assert [each["errors"] for each in told] == [[], []]
+    assert sum(each["duplicate"] for each in told) == len(values)
+    assert sum(each["done"] for each in told) == len(values)
+
+
+def test_a_deadlock_in_the_handlers_own_statements_counts_against_nobody(
+    make: Make, connection, database
+) -> None:
+    connection.execute("create table stock (item text primary key, left_over integer)")
+    connection.execute("insert into stock values ('a', 0), ('b', 0)")
+    connection.commit()
+    both = threading.Barrier(2)
+    tries: list[str] = []
+
+    def take(first: str, second: str) -> Callable[[Any, Any], None]:
+        def during(record: Any, ctx: Any) -> None:
+            tries.append(first)
+            update = "update stock set left_over = left_over + 1 where item = %s"
+            ctx.db.execute(update, [first])
+            if tries.count(first) == 1:
+                both.wait(PATIENCE)
+            ctx.db.execute(update, [second])
+
+        return during
+
+    one = make(inserting(take("a", "b"), id=header("id"))(shop()))
+    other = make(inserting(take("b", "a"), id=header("id"))(shop()))
+    one.send(("1", "one"))
+    other.send(("2", "two"))
+    join(one.run_beside(), other.run_beside())
+    assert effects(connection) == ["one", "two"]
+    assert connection.execute("select left_over from stock").fetchall() == [(2,), (2,)]
+    assert len(tries) > 2  # one of them was the victim
+    assert one.dead == other.dead == []
+
+
+# What handlers may and may not do
+
+
+def test_a_handler_that_commits_has_failed_and_is_told_why(make: Make, connection) -> None:
+    app = inserting(lambda record, ctx: ctx.db.commit(), id=header("id"))(shop())
+    side = make(app)
+    side.send(("1", "one"))
+    side.run()
+    [outcome] = side.outcomes
+    assert outcome.kind == "bury"
+    assert "forbidden within a Transaction" in str(outcome.error)
+    assert effects(connection) == []
+    assert known(connection) == {}
+
+
+@pytest.mark.parametrize("statement", ["commit", "rollback"])
+def test_a_handler_that_ends_the_transaction_by_a_statement_has_failed_and_takes_nobody_along(
+    make: Make, connection, statement: str
+) -> None:
+    def during(record: Any, ctx: Any) -> None:
+        if record.value == b"bad":
+            ctx.db.execute(statement)
+
+    side = make(inserting(during, id=header("id"))(shop(ordering="partition")))
+    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
+    side.run()
+    [outcome] = side.outcomes
+    assert (outcome.kind, outcome.record.value) == ("bury", b"bad")
+    assert "has ended the transaction of ctx.db" in str(outcome.error)
+    assert {"one", "three"} <= {*effects(connection)}
+    assert known(connection) == {"1": ("done", 1), "3": ("done", 1)}
+
+
+def test_a_handler_that_goes_on_after_a_failed_statement_has_failed(make: Make, connection) -> None:
+    def during(record: Any, ctx: Any) -> None:
+        if record.value == b"bad":
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                ctx.db.execute("select * from nowhere")
+
+    side = make(inserting(during, id=header("id"))(shop()))
+    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
+    side.run()
+    [outcome] = side.outcomes
+    assert "put `with ctx.db.transaction():` around" in str(outcome.error)
+    assert effects(connection) == ["one", "three"]
+
+
+def test_a_handler_may_have_savepoints_of_its_own(make: Make, connection) -> None:
+    def during(record: Any, ctx: Any) -> None:
+        with pytest.raises(psycopg.errors.UndefinedTable), ctx.db.transaction():
+            ctx.db.execute("select * from nowhere")
+
+    side = make(inserting(during, id=header("id"))(shop()))
+    side.send(("1", "one"))
+    side.run()
+    assert effects(connection) == ["one"]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "zero \0 inside", "1'; drop table effect; --"])
+def test_any_id_can_be_remembered(make: Make, connection, name: str) -> None:
+    side = make(inserting(id=header("id"))(shop()))
+    side.send((name, "one"), (name, "one"))
+    side.run()
+    assert effects(connection) == ["one"]
+    assert side.kinds == ["duplicate"]
+
+
+def test_async_handlers_have_an_async_connection_in_the_same_transaction(
+    make: Make, connection
+) -> None:
+    app = shop("idempotent+outbox", retry=RetryPolicy("5m"))
+
+    @app.handler("orders", id=header("id"), timeout="10s")
+    async def insert(record, ctx):
+        await ctx.db.execute("insert into effect (value) values (%s)", [record.value.decode()])
+        ctx.send("told", record.value, id=record.value)
+        if record.value == b"bad" and ctx.attempt == 1:
+            raise ValueError("bad")
+
+    side = make(app)
+    side.send(("1", "one"), ("2", "bad"), ("3", "three"), ("1", "one"))
+    side.run()
+    assert effects(connection) == ["one", "three"]
+    side.run_until_empty()
+    assert effects(connection) == ["bad", "one", "three"]
+    rows = connection.execute("select id from redrive.outbox order by id").fetchall()
+    assert rows == [("bad",), ("one",), ("three",)]
+    assert side.kinds.count("duplicate") == 1
+
+
+def test_an_async_handler_whose_statement_takes_too_long_is_undone_and_the_others_count(
+    make: Make, connection
+) -> None:
+    app = shop(retry=RetryPolicy("5m"), ordering="partition")
+
+    @app.handler("orders", id=header("id"), timeout="200ms")
+    async def insert(record, ctx):
+        await ctx.db.execute("insert into effect (value) values (%s)", [record.value.decode()])
+        if record.value == b"slow" and ctx.attempt == 1:
+            await ctx.db.execute("select pg_sleep(60)")
+
+    side = make(app)
+    side.send(("1", "one"), ("2", "slow"), ("3", "three"))
+    side.run()
+    assert effects(connection) == ["one", "three"]
+    side.run_until_empty()
+    assert effects(connection) == ["one", "slow", "three"]
+
+
+# The database goes away
+
+
+def test_a_database_that_goes_away_buries_nobody(make: Make, connection, redrive_stack) -> None:
+    calls: list[bytes] = []
+
+    def during(record: Any, ctx: Any) -> None:
+        calls.append(record.value)
+        if len(calls) == 2:
+            redrive_stack.postgres.kill()  # in the middle of a unit
+
+    side = make(inserting(during, id=header("id"))(shop(retry=RetryPolicy("5m"))))
+    side.send(("1", "one"), ("2", "two"), ("3", "three"))
+    try:
+        for _ in range(5):
+            side.run()
+            side.clock.advance("1m")
+        assert side.outcomes == []
+        assert len(calls) == 2  # nobody is called while there is nothing to write to
+    finally:
+        redrive_stack.postgres.start()
+    side.run_until_empty()
+    assert side.outcomes == []
+    with psycopg.connect(connection.info.dsn, password=connection.info.password) as fresh:
+        assert effects(fresh) == ["one", "three", "two"]
