@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from redrive.cli import demo, doctor, ledger, local, relay, run, topics
+from redrive.cli import demo, doctor, ledger, local, prove, relay, run, topics
 from redrive.errors import RedriveError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.add_typer(local.app, name="local")
 app.add_typer(ledger.app, name="ledger")
 app.command()(run.run)
 app.command()(relay.relay)
+app.command()(prove.prove)
 app.command()(topics.topics)
 app.command()(demo.demo)
 app.command()(doctor.doctor)

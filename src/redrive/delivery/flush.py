@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from redrive import failpoints
 from redrive.errors import PublishError, RedriveError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Write
@@ -82,6 +83,7 @@ class FlushDelivery:
             handover, noted = self._on_the_way
             if not handover.outstanding:
                 self._on_the_way = None
+                failpoints.hit("after-produce")
                 complete += self._settle(noted, handover.error())
         if self._refused and self._clock.now() >= self._again:
             complete += self._try_again()

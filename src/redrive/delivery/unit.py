@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from redrive import failpoints
 from redrive.delivery import claims
 from redrive.delivery.store import Claim, Found, Marks, Session
 from redrive.errors import RedriveError
@@ -95,9 +96,11 @@ class Unit:
                 await self._call_one_by_one(session, min(until, begin + UNIT_SECONDS))
             self.seconds = monotonic() - begin
             await self._publish()
+            failpoints.hit("after-produce")
             await self._send(session)
             await self._mark(session)
             await session.commit()
+            failpoints.hit("after-database-commit")
         except BaseException:
             self.judged.undo()
             raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer
 
+from redrive import failpoints
 from redrive.config import Settings
 from redrive.errors import PublishError, RedriveError
 from redrive.kafka.config import consumer_config, make_handle, producer_config
@@ -70,6 +71,7 @@ class TransactionalProducer:
         try:
             self._call("begin", producer.begin_transaction)
             produce(producer, writes, handed)
+            failpoints.hit("after-produce", producer.flush)
             self._call(
                 "send offsets to",
                 lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),

