@@ -132,21 +132,34 @@ Logical Plan: ...
 """
 
 
-def test_a_planner_that_died_is_started_again_but_not_for_ever(handle, caplog):
+NEVER_CAME = """\
+Python worker failed to connect back.
+=== Streaming Query ===
+Current State: INITIALIZING
+Thread State: RUNNABLE
+"""
+REFUSED = NEVER_CAME.replace("Python worker failed to connect back.", "No space left on device")
+
+
+@pytest.mark.parametrize("end", [DIED, NEVER_CAME])
+def test_a_planner_that_died_is_started_again_but_not_for_ever(handle, caplog, end):
     for _ in range(5):
         died = handle.queries["main"]
-        died.isActive, died.error = False, Exception(DIED)
+        died.isActive, died.error = False, Exception(end)
         handle.check()
         assert handle.queries["main"] is not died
     assert caplog.messages == ["main lane: its planner died; started again"] * 5
-    handle.queries["main"].error = Exception(DIED)
+    handle.queries["main"].error = Exception(end)
     with pytest.raises(RunError, match="its planner dies again and again"):
         handle.check()
 
 
-def test_a_planner_that_raised_ends_the_run(handle):
-    handle.queries["main"].error = Exception(RAISED)
-    with pytest.raises(RunError, match=r"^the main lane ended: KeyError: 'x'$"):
+@pytest.mark.parametrize(
+    ("end", "sentence"), [(RAISED, "KeyError: 'x'"), (REFUSED, "No space left on device")]
+)
+def test_a_planner_that_raised_ends_the_run(handle, end, sentence):
+    handle.queries["main"].error = Exception(end)
+    with pytest.raises(RunError, match=f"^the main lane ended: {sentence}$"):
         handle.check()
 
 

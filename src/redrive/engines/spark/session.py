@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LEAST_SLOTS: Final = 2
 _STATE: Final = re.compile(r"SQLSTATE: \w{5}")
+_NEVER_CAME: Final = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, which a loaded machine may not manage."""
 
 
 def default_master() -> str:
@@ -191,10 +193,12 @@ def last_line(error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """Why a streaming query ended, in one line; nothing, if its Python process just died."""
-    text = str(error).partition("=== Streaming Query ===")[0]
-    _, found, text = text.partition("terminated with exception:")
+    """Why a streaming query ended, in one line; nothing, if its process died or never came."""
+    told = str(error).partition("=== Streaming Query ===")[0]
+    if _NEVER_CAME in told:
+        return ""
+    _, found, text = told.partition("terminated with exception:")
     if not found:
-        return last_line(error)
+        return last_line(Exception(told))
     text = _STATE.sub("", text).replace("(no cause message)", "")
     return last_line(Exception(text)) if text.strip() else ""
