@@ -9,6 +9,7 @@ A run that leaves processes behind by itself has failed: some fixture does not c
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -51,12 +52,19 @@ def _wait(pytest: subprocess.Popen[bytes]) -> tuple[int, bool]:
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         signals.append(number)
-        pytest.send_signal(signal.SIGINT if len(signals) == 1 else signal.SIGKILL)
+        # Not with Popen, which would look whether pytest has ended and take its exit code.
+        os.kill(pytest.pid, signal.SIGINT if len(signals) == 1 else signal.SIGKILL)
         signal.alarm(_SECONDS_TO_FINISH)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, interrupt)
-    return pytest.wait(), bool(signals)
+    # Orphans that end become ours to take leave of: until then they are there, and a test that
+    # waits for the end of what it has killed would wait in vain.
+    ended, status = os.wait()
+    while ended != pytest.pid:
+        ended, status = os.wait()
+    pytest.returncode = os.waitstatus_to_exitcode(status)
+    return pytest.returncode, bool(signals)
 
 
 def _descendants_after(seconds: float) -> list[psutil.Process]:
