@@ -58,7 +58,7 @@ def consumer_config(settings: Settings, group: str) -> Config:
         "fetch.error.backoff.ms": 50,
         # A full queue shall be filled again soon, not a second later.
         "fetch.queue.backoff.ms": 20,
-        "queued.max.messages.kbytes": 16_384,
+        "queued.max.messages.kbytes": 4_096,
         "allow.auto.create.topics": False,
         **_shared(settings, without=_PRODUCER_ONLY),
         "group.id": group,

@@ -24,6 +24,7 @@ from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
 from redrive.record import Record, TopicPartition
 
 _new: Final = tuple.__new__
+_error: Final = Message.error
 _LOT: Final = 1000
 _SILENCE: Final = 1.0
 """Seconds without a word, after which it is asked whether the topic is there at all."""
@@ -233,28 +234,18 @@ def _sort_out(
     messages: list[Message], partition: TopicPartition, end: int, reached: int
 ) -> tuple[list[Record], int, bool]:
     """The records before the end, how far the log was seen, and whether anything was news."""
-    lot: list[Record] = []
+    if messages and not any(map(_error, messages)) and (messages[-1].offset() or 0) < end:
+        lot = _records(messages, partition)  # nothing but records, as nearly always
+        return lot, lot[-1].offset + 1, True
+    lot = []
     before = reached
-    topic, number = partition
     for message in messages:
         error = message.error()
         if error is None:
             offset = message.offset() or 0
             if offset >= end:
                 return lot, end, True
-            kind, timestamp = message.timestamp()
-            headers = message.headers()
-            # Made once per message: by the tuple's own constructor, in half the time.
-            fields = (
-                topic,
-                number,
-                offset,
-                message.key(),
-                message.value(),
-                tuple(headers) if headers else (),
-                timestamp if kind else None,
-            )
-            lot.append(_new(Record, fields))
+            lot += _records([message], partition)
             reached = offset + 1
         elif error.name() == "_PARTITION_EOF":
             # Right after a change of leader the log may seem shorter than it is: not yet the end.
@@ -262,6 +253,26 @@ def _sort_out(
         else:
             _raise_unless_passing(error, partition, reached)
     return lot, reached, reached > before
+
+
+def _records(messages: list[Message], partition: TopicPartition) -> list[Record]:
+    """Made once per message: by the tuple's own constructor, in half the time."""
+    topic, number = partition
+    return [
+        _new(
+            Record,
+            (
+                topic,
+                number,
+                message.offset(),
+                message.key(),
+                message.value(),
+                tuple(headers) if (headers := message.headers()) else (),
+                time[1] if (time := message.timestamp())[0] else None,
+            ),
+        )
+        for message in messages
+    ]
 
 
 def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached: int) -> None:

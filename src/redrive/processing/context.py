@@ -57,7 +57,8 @@ class _Sender:
             value = _encoded(value)
         if type(key) is not bytes:
             key = _bytes("key", key)
-        _check_place(topic, partition)
+        if topic not in _good_topics or partition is not None:
+            _check_place(topic, partition)
         made = (topic, key, value, _headers(headers) if headers else (), partition, None)
         write = _new(Write, made)  # a Write, by the tuple's own constructor: in half the time
         if id is not None:

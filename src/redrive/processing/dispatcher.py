@@ -172,6 +172,27 @@ class Dispatcher:
             self._tell(work.processor, report)
             self._news()
 
+    def run_at_once(
+        self, processor: PartitionProcessor, records: Sequence[Record], until: float
+    ) -> int:
+        """Run the first of some records in the caller's thread; gives how many had their turn."""
+        now = self._clock.now()
+        run = None if self._paused else processor.at_once(now)
+        if run is None:
+            return 0
+        offsets = [record.offset for record in records]
+        if not processor.receive(offsets):
+            return 0
+        ran = run.run(records, until)
+        with self.changed:
+            processor.receive_again(offsets[ran.turns :])
+            self._tell(processor, ran.report)
+            if ran.failed is not None:
+                now = self._clock.now()
+                self._tell(processor, processor.failed_at_once(*ran.failed, now))
+            self._news()
+        return ran.turns
+
     def pause(self) -> None:
         """Hand out nothing more; lots under way end after the record that runs now."""
         with self.changed:

@@ -92,6 +92,11 @@ class Lanes:
         return self._sleeping[0][0] if self._sleeping else None
 
     @property
+    def empty_handed(self) -> bool:
+        """Whether nothing is here: neither waiting nor under way."""
+        return not (self._lanes or self._free or self._sleeping)
+
+    @property
     def ready(self) -> int:
         """How many lanes, and records in no lane, may run now."""
         return len(self._ready) + len(self._free)

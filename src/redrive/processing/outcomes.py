@@ -57,8 +57,8 @@ class Report:
         """The offsets of all of them."""
         return [
             *self.done,
-            *(offset for offset, _ in self.sent),
-            *(outcome.offset for outcome in self.outcomes),
+            *[offset for offset, _ in self.sent],
+            *[outcome.offset for outcome in self.outcomes],
         ]
 
 

@@ -13,6 +13,7 @@ from redrive.envelope import Envelope
 from redrive.errors import Conflict, HandlerTimeout, PastError, Undecodable
 from redrive.guarantees import GUARANTEES
 from redrive.processing import intake, outcomes
+from redrive.processing.at_once import AtOnce
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
@@ -127,6 +128,38 @@ class PartitionProcessor:
         due = max(envelope.due or 0, (record.timestamp or 0) + self.delay, until or 0)
         if self._release(work, due, now, report):
             self._holding.add(work, due)
+
+    # Records that run at once
+
+    def at_once(self, now: int) -> AtOnce | None:
+        """Records that come now may run in the order in which they were read; None: not so."""
+        handler = self.app.handlers.get(self.partition.topic)
+        busy = self._lots or self._unacked or self._given_back or not self._lanes.empty_handed
+        if handler is None or busy or self._given_back.seek is not None or self.closed:
+            return None
+        special = handler.is_async or handler.batch or handler.ack == "manual" or handler.timeout
+        watched = self.scope.units is not None or self.scope.times is not None
+        if self.delay is not None or special or watched:
+            return None
+        return AtOnce(self, handler, now)
+
+    def receive(self, offsets: Sequence[int]) -> bool:
+        """Take in records that run at once; False, and nothing is taken: some shall not run."""
+        wanted = self.tracker.receive(offsets)
+        if len(wanted) == len(offsets):
+            return True
+        self.receive_again(wanted)
+        return False
+
+    def receive_again(self, offsets: Sequence[int]) -> None:
+        """Take back that these were received: they will be offered."""
+        self.tracker.give_back(offsets, self.epoch)
+
+    def failed_at_once(self, work: Work, error: BaseException, now: int) -> Report:
+        """Take the failure of a record that ran at once: from here on it is as any other."""
+        self._lanes.add(work)
+        lot = Lot(self, *self._lanes.take())  # nothing was here but this record
+        return self.complete(lot, [error], now)
 
     # Time passes
 

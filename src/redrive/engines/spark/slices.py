@@ -20,7 +20,7 @@ from redrive.record import Record, Write
 if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
 
-WINDOW: Final = 10_000
+WINDOW: Final = 4_000
 """The most records of a range in flight."""
 TRANSACTION: Final = 40_000
 """The most records of one transaction."""

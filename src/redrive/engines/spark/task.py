@@ -158,17 +158,31 @@ class Task:
         moved = False
         for each in self._slices:
             if each.wants_records:
-                records = each.read()
+                records = self._run_at_once(each.processor, each.read())
                 if records:
                     self.runtime.dispatcher.offer(each.processor, records)
                 moved = True
         return moved
 
+    def _run_at_once(
+        self, processor: PartitionProcessor, records: Sequence[Record]
+    ) -> Sequence[Record]:
+        """Run records as they come, where nothing is against it; gives those that have to wait."""
+        until = self._pump_at()
+        turns = 1 if isinstance(self.runtime.executor, InlineExecutor) else 0
+        while turns and records and monotonic() < until:
+            turns = self.runtime.dispatcher.run_at_once(processor, records, until)
+            records = records[turns:]
+        return records
+
+    def _pump_at(self) -> float:
+        return min(self._deadline, monotonic() + _PUMP_EVERY)
+
     def _run_inline(self) -> bool:
         executor = self.runtime.executor
         if not isinstance(executor, InlineExecutor):
             return False
-        return executor.run(min(self._deadline, monotonic() + _PUMP_EVERY)) > 0
+        return executor.run(self._pump_at()) > 0
 
     def _settle(self, *, last: bool = False, wait: float = 0) -> bool:
         complete = self._delivery.pump(wait)
