@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from threading import Event
+from time import monotonic
+from typing import Final, TypeVar
 from zlib import crc32
 
 from redrive.durations import Duration, milliseconds
 from redrive.errors import ConfigurationError
+from redrive.signals import Bury, Retry
 
+_T = TypeVar("_T")
 _MAX_FACTOR: Final = 1000
 
 
@@ -62,6 +68,72 @@ class InPlace:
             raise ConfigurationError(
                 "InPlace: for ever without a wait would be hot; give Backoff more than 0"
             )
+
+    def call(
+        self,
+        function: Callable[..., _T],
+        /,
+        *arguments: object,
+        at_most: Duration | None = None,
+        stop: Event | None = None,
+    ) -> _T:
+        """Call a function until it works: for a batch handler, with one of its records.
+
+        Its last error is raised when the attempts are used up, when the next call would come later
+        than `at_most` after the first, or as soon as `stop` is set; a `Bury` is raised at once.
+        """
+        trying = _Trying(self, at_most, stop)
+        while True:
+            try:
+                return function(*arguments)
+            except Exception as error:
+                wait = trying.wait_after(error)
+                if wait is None or (stop or Event()).wait(wait):
+                    raise
+
+    async def call_async(
+        self,
+        function: Callable[..., Awaitable[_T]],
+        /,
+        *arguments: object,
+        at_most: Duration | None = None,
+    ) -> _T:
+        """The same with an async function; it ends early when its task is cancelled."""
+        trying = _Trying(self, at_most, None)
+        while True:
+            try:
+                return await function(*arguments)
+            except Exception as error:
+                wait = trying.wait_after(error)
+                if wait is None:
+                    raise
+                await asyncio.sleep(wait)
+
+
+class _Trying:
+    """One call that is made until it works."""
+
+    def __init__(self, how: InPlace, at_most: Duration | None, stop: Event | None) -> None:
+        if how.attempts is None and at_most is None and stop is None:
+            raise ConfigurationError(
+                "InPlace(attempts=None).call(): for ever would hold up its caller for ever; give"
+                " at_most=, stop= or a number of attempts"
+            )
+        self._how = how
+        self._end = None if at_most is None else monotonic() + milliseconds(at_most) / 1000
+        self._tries = 0
+
+    def wait_after(self, error: Exception) -> float | None:
+        """Seconds to wait before the next call; None: there is none."""
+        self._tries += 1
+        attempts = self._how.attempts
+        if isinstance(error, Bury) or (attempts is not None and self._tries >= attempts):
+            return None
+        asked = (error.after or 0) if isinstance(error, Retry) else 0
+        wait = max(asked, self._how.backoff.wait(self._tries)) / 1000
+        if self._end is not None and monotonic() + wait > self._end:
+            return None
+        return wait
 
 
 @dataclass(frozen=True, init=False)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Driver:
             environment["PYTHONPATH"] = str(source)
         quiet = () if "worker" in options else QUIET
         arguments = ["run", target, "--bootstrap", bootstrap, *quiet, *options]
+        self.started = time.time()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "redrive", *arguments],

@@ -8,6 +8,7 @@ import pytest
 
 from redrive import App, Bury, InPlace, Record, RetryPolicy
 from redrive.durations import milliseconds
+from redrive.errors import ContextError
 from redrive.testing import Simulation
 
 
@@ -177,3 +178,71 @@ def test_each_handler_has_its_own_recovery_or_the_apps():
         sim.send("b", b"2")
         sim.run()
     assert sorted(called) == [("everybodys", "a"), ("own", "b")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+def test_a_recovery_that_acknowledges_the_record_has_taken_care_of_it(is_async, ack):
+    app = App("items")
+
+    @app.handler("orders", retry=RetryPolicy("1m"), ack=ack)
+    def handle(record, ctx):
+        raise Bury("no")
+
+    def recover(record, error, ctx):
+        ctx.send("refunds", record.value)
+        ctx.ack()
+
+    async def recover_async(record, error, ctx):
+        recover(record, error, ctx)
+
+    app.recover(recover_async if is_async else recover)
+    with Simulation(app) as sim:
+        sim.send("orders", "an order")
+        sim.run_until_empty()
+        assert [each.value for each in sim.sent("refunds")] == [b"an order"]
+        assert (sim.dead, sim.parked) == ([], [])
+        assert sim.lag == 0
+
+
+def test_an_acknowledgement_of_a_recovery_that_fails_after_it_does_not_count():
+    app = App("items")
+    calls = []
+
+    @app.handler("orders", retry=RetryPolicy("1m"))
+    def handle(record, ctx):
+        raise Bury("no")
+
+    @app.recover
+    def recover(record, error, ctx):
+        calls.append(record)
+        if len(calls) == 1:
+            ctx.ack()
+            raise ConnectionError("after all not")
+
+    with Simulation(app) as sim:
+        sim.send("orders", "an order")
+        sim.run_until_empty()
+        assert len(calls) == 2
+        assert [each.reason for each in sim.dead] == ["rejected"]
+
+
+def test_a_recovery_fails_by_raising_only():
+    app = App("items")
+    said = []
+
+    @app.handler("orders", retry=RetryPolicy("1m"))
+    def handle(record, ctx):
+        raise Bury("no")
+
+    @app.recover
+    def recover(record, error, ctx):
+        try:
+            ctx.fail(error)
+        except ContextError as refused:
+            said.append(str(refused))
+
+    with Simulation(app) as sim:
+        sim.send("orders", "an order")
+        sim.run_until_empty()
+        assert "raise the error instead" in said[0]

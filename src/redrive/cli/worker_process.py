@@ -41,7 +41,7 @@ def run_worker(
             worker.stop(options.drain / 1000 + 10)
         for line in summary(worker, time()):
             console.print(line, markup=False, soft_wrap=True)
-    if worker.counting.hung:
+    if worker.counting.hung or worker.left_behind:
         # Their threads would be waited for, for ever.
         sys.stdout.flush()
         os._exit(0)

@@ -15,7 +15,7 @@ from typing import Final
 from redrive.envelope import text_of
 from redrive.errors import HandlerTimeout, Undecodable
 from redrive.policy import causes
-from redrive.processing.context import BatchContext, Context
+from redrive.processing.context import BatchContext, Context, RecoveryContext
 from redrive.processing.scope import Scope, UnderWay
 from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
@@ -205,8 +205,16 @@ def _call_batch(works: Sequence[Work], scope: Scope) -> list[Result]:
                 return _filled(results, [_raised(context, error)])
             # It does not say which of them failed: one by one, only the failing ones fail.
             context.close()
-            return _filled(results, [_call_batch([work], scope)[0] for work in good])
+            return _filled(results, [_call_alone(work, scope) for work in good])
     return _filled(results, context.results())
+
+
+def _call_alone(work: Work, scope: Scope) -> Result:
+    """One record of a batch, with all the time that a call has."""
+    call = scope.under_way.get(get_ident())
+    if call is not None and work.handler.timeout is not None:
+        scope.under_way[get_ident()] = call._replace(work=work, since=monotonic())
+    return _call_batch([work], scope)[0]
 
 
 async def _call_batch_async(works: Sequence[Work], scope: Scope) -> list[Result]:
@@ -268,7 +276,7 @@ def _recovery(work: Work, scope: Scope) -> tuple[Context, BaseException | None]:
         work.record.data = _decoded(work)
     except Exception:  # noqa: BLE001 -- a recovery is for records that cannot be handled
         work.record.data = None
-    return Context(work, scope), work.ending.error if work.ending else None
+    return RecoveryContext(work, scope), work.ending.error if work.ending else None
 
 
 def _nothing_to_await(returned: object) -> None:

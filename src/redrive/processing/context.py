@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.envelope import Envelope, user_headers
 from redrive.errors import ContextError
 from redrive.ids import MessageId
+from redrive.processing.work import TakenCareOf
 from redrive.record import Headers, Record, Write, is_topic_name
 
 if TYPE_CHECKING:
@@ -171,6 +172,29 @@ class Context(_Sender):
         sends = self.close()
         result: Result = sends if error is None else error
         self._scope.acknowledge(self._work, result)
+
+
+class RecoveryContext(Context):
+    """What a recovery can ask and say about its record."""
+
+    __slots__ = ("_acked",)
+
+    def __init__(self, work: Work, scope: Scope) -> None:
+        super().__init__(work, scope)
+        self._acked = False
+
+    def ack(self) -> None:
+        """The recovery takes care of the record: done when it returns, not buried or discarded."""
+        self._acked = True
+
+    def fail(self, error: BaseException) -> None:
+        """Refused: a recovery fails by raising, and is then tried again."""
+        raise ContextError("ctx.fail() in a recovery: raise the error instead") from error
+
+    def close(self) -> list[Write] | None:
+        """End the context; gives what was sent, and whether the record is taken care of."""
+        sends = super().close()
+        return TakenCareOf(sends or ()) if self._acked else sends
 
 
 class BatchContext(_Sender):

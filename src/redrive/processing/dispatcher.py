@@ -67,11 +67,19 @@ class Dispatcher:
             self._forget(processor)
             self._news()
 
-    def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> None:
-        """Take in records that were read."""
+    def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> bool:
+        """Take in records that were read; False: not now, reading has to go back first."""
         with self.changed:
+            if processor.goes_back:
+                return False
             self._tell(processor, processor.offer(records, self._clock.now()))
             self._news()
+            return True
+
+    def take_seek(self, processor: PartitionProcessor) -> int | None:
+        """Where reading has to go back to; asked once, then done."""
+        with self.changed:
+            return processor.take_seek()
 
     def tick(self) -> int | None:
         """Let time pass; gives the time of the next thing that happens by itself."""

@@ -35,8 +35,11 @@ class Executor(Protocol):
         """Give up handlers whose time-out is over; gives how many threads are lost by it."""
         ...
 
-    def close(self) -> None:
-        """Take nothing new, wait for what runs, then close the resources."""
+    def close(self, within: float = inf) -> bool:
+        """Take nothing new, wait for what runs, then close the resources.
+
+        Gives whether all ended within that time (in seconds); what did not is left behind.
+        """
         ...
 
 
@@ -95,12 +98,13 @@ class InlineExecutor:
         """Nobody is there to notice: the caller's own thread runs the handlers."""
         return 0
 
-    def close(self) -> None:
+    def close(self, within: float = inf) -> bool:  # noqa: ARG002 -- nothing runs besides the caller
         """Close the resources."""
         try:
             self._with_resources(self._resources.close())
         finally:
             self.abandon()
+        return True
 
     def abandon(self) -> None:
         """End as a crash does: the resources are not closed."""
@@ -145,14 +149,16 @@ class ThreadExecutor:
         self._threads.append(thread)
         thread.start()
 
-    def close(self) -> None:
+    def close(self, within: float = inf) -> bool:
         """Take nothing new, wait for what runs, then close the resources."""
         self._closing = True
         self._dispatcher.wake_all()
+        until = monotonic() + within
         for thread in self._threads:
-            while thread.is_alive() and not self._is_lost(thread):
+            while thread.is_alive() and not self._is_lost(thread) and monotonic() < until:
                 thread.join(_JOIN)
         without_loop(self._resources.close())
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
         dispatcher, scope = self._dispatcher, self._scope
@@ -187,6 +193,7 @@ class AsyncExecutor:
         self._closing = False
         self._busy = 0
         self._told = False
+        self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[Lot, asyncio.Future[list[Result]]] = {}
 
@@ -207,20 +214,22 @@ class AsyncExecutor:
         dispatcher.listen(self._tell_loop)
         self._tell_loop()
 
-    def close(self) -> None:
+    def close(self, within: float = inf) -> bool:
         """Take nothing new, wait for what runs, then close the resources."""
         self._closing = True
         self._dispatcher.wake_all()
-        self._submit(self._wait_until_idle()).result()
+        ended = self._submit(self._wait_until_idle(within)).result()
         try:
             self._submit(self._resources.close()).result()
         finally:
-            self._stop_loop()
+            self._stop_loop(wait=ended)
+        return ended and not self._lost
 
     def give_up_hung(self) -> int:
         """Give up sync handlers whose time-out is over; async ones end by themselves."""
         given_up = hanging.give_up_hung(self._scope, self._dispatcher)
         if given_up:
+            self._lost = True
             lost, self._beside = self._beside, self._make_threads()
             lost.shutdown(wait=False)
         for call in given_up:
@@ -235,11 +244,12 @@ class AsyncExecutor:
     def _make_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._concurrency, thread_name_prefix="redrive-beside")
 
-    def _stop_loop(self) -> None:
+    def _stop_loop(self, *, wait: bool = True) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._beside.shutdown()
+        self._thread.join(None if wait else _JOIN)
+        if not self._thread.is_alive():  # else a handler holds it up: it ends with the process
+            self._loop.close()
+        self._beside.shutdown(wait=wait, cancel_futures=not wait)
 
     def _tell_loop(self) -> None:
         """Called by the dispatcher, from any thread, when there may be something to take."""
@@ -284,10 +294,21 @@ class AsyncExecutor:
                 await self._loop.run_in_executor(self._beside, run)
             taken = None if self._closing else self._dispatcher.take()
 
-    async def _wait_until_idle(self) -> None:
+    async def _wait_until_idle(self, within: float) -> bool:
+        until = monotonic() + within
         while self._busy:
             self._idle.clear()
-            await self._idle.wait()
+            left = None if until == inf else max(0.0, until - monotonic())
+            try:
+                await asyncio.wait_for(self._idle.wait(), left)
+            except TimeoutError:
+                break
+        if not self._busy:
+            return True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks, timeout=_JOIN)
+        return False
 
     async def _run(self, lot: Lot) -> list[Result]:
         tell = _teller(self._dispatcher, lot)

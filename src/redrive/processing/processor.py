@@ -26,6 +26,7 @@ from redrive.processing.work import (
     Lot,
     Pending,
     Result,
+    TakenCareOf,
     Work,
 )
 from redrive.record import Record, TopicPartition, Write
@@ -75,7 +76,7 @@ class PartitionProcessor:
     def offer(self, records: Sequence[Record], now: int) -> Report:
         """Take in records that were read, in the order of their offsets."""
         report = Report()
-        if self._given_back.seek is not None:
+        if self.goes_back:
             return report  # they will be read again, after the one that was given back
         wanted = self.tracker.receive([record.offset for record in records])
         if len(wanted) != len(records):
@@ -342,6 +343,11 @@ class PartitionProcessor:
             units.forget([each.envelope.id for each in buried if each.envelope is not None])
         return True
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether reading has to go back: until then nothing is taken in."""
+        return self._given_back.seek is not None
+
     def take_seek(self) -> int | None:
         """Where reading has to go back to, if a record was given back; asked once, then done."""
         return self._given_back.take_seek()
@@ -427,7 +433,7 @@ class PartitionProcessor:
             return self._failed(work, result, now, report)
         if result is DUPLICATE:
             report.outcomes.append(Outcome("duplicate", work.offset, work.record))
-        elif work.ending is not None:
+        elif work.ending is not None and not isinstance(result, TakenCareOf):
             sends = result if isinstance(result, list) else ()
             self._end(work, work.ending.decision, work.ending.error, report, sends)
         elif isinstance(result, list):

@@ -118,6 +118,10 @@ class Pending:
 PENDING: Final = Pending()
 
 
+class TakenCareOf(list[Write]):
+    """The result of a recovery that acknowledged its record: done, with what it has sent."""
+
+
 class Duplicate:
     """The result of a record that needs no call: what it asks for was done before."""
 

@@ -50,7 +50,7 @@ class Assignment:
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.settled = False
-        """Whether partitions were ever assigned."""
+        """Whether the group has told this worker which partitions it has, if any."""
         self.ends: dict[TopicPartition, int] = {}
         """Where partitions end that shall not be read further."""
         self.commits: Commits
@@ -61,7 +61,8 @@ class Assignment:
         self._beginnings = beginnings
         self._log = kafka_log
         self._counting = counting
-        self._revoke_wait = revoke_wait
+        self.revoke_wait = revoke_wait
+        """Seconds that running work has to end when its partition goes."""
         self._on_trouble = on_trouble
 
     # librdkafka calls these
@@ -91,7 +92,7 @@ class Assignment:
         self._counting.rebalances["revoked"] += 1
         found = [each for place in places(revoked) if (each := self.partitions.get(place))]
         log.info("revoked: %s", ", ".join(str(each.place) for each in found) or "nothing")
-        self.finish(found, self._revoke_wait)
+        self.finish(found, self.revoke_wait)
         for each in found:
             self.close(each)
         consumer.incremental_unassign(revoked)
@@ -99,6 +100,7 @@ class Assignment:
     def on_lost(self, consumer: Any, gone: list[Any]) -> None:
         """Others have them already: whatever was under way no longer counts."""
         self._counting.rebalances["lost"] += 1
+        self.settled = False
         found = [each for place in places(gone) if (each := self.partitions.get(place))]
         log.warning("lost: %s", ", ".join(str(each.place) for each in found) or "nothing")
         for each in found:
@@ -132,6 +134,7 @@ class Assignment:
             self._dispatcher.withdraw(each.processor)
         while monotonic() < until and any(each.processor.running for each in partitions):
             threading.Event().wait(_LOOK_EVERY)
+        self._dispatcher.tick()  # for what lots that still run have told on the way
         late = [str(each.place) for each in partitions if each.processor.running]
         if late:
             log.warning(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -32,14 +32,15 @@ class Beginnings:
         log: KafkaLog,
         progress: KafkaProgress,
         start_from: From,
+        *,
+        on_loss: Callable[[list[str]], None],
     ) -> None:
         self._app = app
         self._settings = settings
         self._log = log
         self._progress = progress
         self._start_from: From = start_from
-        self.lost: list[str] = []
-        """What was found to be gone, where the app goes on nevertheless."""
+        self._on_loss = on_loss
 
     def fence_off(
         self, places: Collection[TopicPartition]
@@ -83,7 +84,7 @@ class Beginnings:
             raise DataLossError(
                 "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
             )
-        self.lost += told
+        self._on_loss(told)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
         app = self._app.name

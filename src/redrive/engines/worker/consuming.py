@@ -22,6 +22,8 @@ _CLASSIC: Final = {
 _NOT_WITH_THE_NEW_PROTOCOL: Final = (*_CLASSIC, "group.protocol.type")
 
 Lots = dict[TopicPartition, list[Record]]
+Trouble = tuple[KafkaError, TopicPartition | None]
+"""An error, and the partition that it is about."""
 
 
 def worker_config(
@@ -40,11 +42,11 @@ def worker_config(
 
 def sorted_out(
     messages: list[Message],
-) -> tuple[Lots, list[tuple[TopicPartition, int]], list[KafkaError]]:
+) -> tuple[Lots, list[tuple[TopicPartition, int]], list[Trouble]]:
     """Records by partition; ends of partitions that were reached; errors."""
     lots: Lots = {}
     ends: list[tuple[TopicPartition, int]] = []
-    errors: list[KafkaError] = []
+    errors: list[Trouble] = []
     last: tuple[str | None, int | None] = (None, None)
     lot: list[Record] = []
     for message in messages:
@@ -54,7 +56,8 @@ def sorted_out(
             if error.code() == KafkaError._PARTITION_EOF and topic is not None:  # noqa: SLF001 -- its name in librdkafka
                 ends.append((TopicPartition(topic, number or 0), message.offset() or 0))
             else:
-                errors.append(error)
+                place = None if topic is None else TopicPartition(topic, number or 0)
+                errors.append((error, place))
             continue
         if (topic, number) != last:
             last = (topic, number)

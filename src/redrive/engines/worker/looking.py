@@ -60,6 +60,7 @@ class Looking:
         self._until: Until = until
         self._status: dict[Lane, dict[str, Any]] = {"main": {}, "retry": {}}
         self._trouble = ""
+        self._lost: list[str] = []
         self._goals: dict[Lane, Ends] = {}
         self._calm: int | None = None
         self._told: dict[Lane, Counter[str]] = {}
@@ -159,7 +160,7 @@ class Looking:
                     if self._lane(each.place) == lane
                 ),
                 "trouble": self._trouble,
-                "lost": self._status[lane].get("lost", ()),
+                "lost": [*self._lost] if lane == "main" else (),
             }
             if lane == "retry":
                 status["parked"] = dict.fromkeys(self._app.delay_topics, 0)
@@ -170,7 +171,7 @@ class Looking:
 
     def note_lost(self, told: list[str]) -> None:
         """Take note of records that were found to be gone."""
-        self._status["main"]["lost"] = list(told)
+        self._lost += told
 
     def _tell_news(self) -> None:
         """What was done since the last time, for whoever shows a line now and then."""

@@ -26,12 +26,19 @@ if TYPE_CHECKING:
     from redrive.engines.worker.partition import Partition
     from redrive.ports import Clock
     from redrive.processing.dispatcher import Dispatcher
+    from redrive.record import TopicPartition
 
 log: Final = logging.getLogger("redrive.worker")
 
 _POLL: Final = 0.01
 _SHORTEST: Final = 0.0005
+_UNRELEASED: Final = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+_FENCED: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 Command = Callable[[], None]
+
+
+class NameInUseError(BrokerError):
+    """Another member of the group has this worker's name, or had it a moment ago."""
 
 
 class Loop:
@@ -48,6 +55,7 @@ class Loop:
         commits: Commits,
         clock: Clock,
         options: Options,
+        on_gone: Callable[[TopicPartition], None],
     ) -> None:
         self.polled_at = monotonic()
         """When it last polled; somebody who looks knows by it that it lives."""
@@ -60,6 +68,7 @@ class Loop:
         self._commits = commits
         self._clock = clock
         self._options = options
+        self._on_gone = on_gone
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._gives_back = any(
             isinstance(handler.retry.first, GiveBack) for handler in app.handlers.values()
@@ -76,21 +85,17 @@ class Loop:
         self._offer(lots)
         partitions = self._assignment.partitions
         for place, end in ends:
-            if place in partitions:
+            # While one is given back, records before the end may have been passed over.
+            if place in partitions and not partitions[place].processor.goes_back:
                 partitions[place].reached(end)
-        for error in errors:
-            self._judge(error)
-        while not self._commands.empty():
-            self._commands.get()()
+        for error, about in errors:
+            self._judge(error, about)
+        self._serve()
         if self._gives_back:
             self._seek()
         self._hold_back()
-        if isinstance(self._delivering, TransactionDelivering):
-            self._delivering.membership = self._consumer.consumer_group_metadata()
-        else:
-            self._commits.look(partitions.values())
 
-    def drain(self, seconds: float) -> bool:
+    def drain(self, seconds: float, meanwhile: Command) -> bool:
         """Begin nothing new, wait for what runs and for acknowledgements; whether all ended."""
         until = monotonic() + seconds
         partitions = self._assignment.partitions
@@ -100,11 +105,20 @@ class Loop:
             self.polled_at = monotonic()
             self._dispatcher.tick()
             self._reader.read(_POLL)  # nothing comes but the group's affairs
-            while not self._commands.empty():
-                self._commands.get()()
+            self._serve()
+            meanwhile()
         ended = not self._is_busy()
-        self._assignment.finish(list(partitions.values()), max(1.0, until - monotonic()))
+        self._assignment.finish(list(partitions.values()), max(0.0, until - monotonic()))
         return ended
+
+    def _serve(self) -> None:
+        """Do what others have asked for, and commit."""
+        while not self._commands.empty():
+            self._commands.get()()
+        if isinstance(self._delivering, TransactionDelivering):
+            self._delivering.membership = self._consumer.consumer_group_metadata()
+        else:
+            self._commits.look(self._assignment.partitions.values())
 
     def _is_busy(self) -> bool:
         return self._dispatcher.running > 0 or any(
@@ -124,16 +138,15 @@ class Loop:
             each = partitions.get(place)
             if each is None:
                 continue  # it went to somebody else meanwhile, who reads them as well
-            each.note_received(records)
-            wanted = each.within(records)
-            if wanted:
-                self._dispatcher.offer(each.processor, wanted)
+            if self._dispatcher.offer(each.processor, each.within(records)):
+                each.note_received(records)
 
     def _seek(self) -> None:
         for each in self._assignment.partitions.values():
-            offset = each.processor.take_seek()
+            offset = self._dispatcher.take_seek(each.processor)
             if offset is not None:
                 self._consumer.seek(kafkas(each.place, Position(offset)))
+                each.went_back(offset)
 
     def _hold_back(self) -> None:
         """Pause partitions of which enough is in flight, and go on with those that have room."""
@@ -156,18 +169,21 @@ class Loop:
             for each in partitions:
                 each.paused = True
 
-    def _judge(self, error: KafkaError) -> None:
+    def _judge(self, error: KafkaError, place: TopicPartition | None) -> None:
         """Errors that pass are librdkafka's to try again; the others end the run."""
         name = error.name()
-        if name == "_AUTO_OFFSET_RESET":
-            raise BrokerError(
-                f"{error.str()}: records are gone that were not read yet; started again, the app"
-                " says which, and goes on as on_data_loss says"
-            )
+        if name == "_AUTO_OFFSET_RESET" and place is not None:
+            self._on_gone(place)
+            return
         if name == "_MAX_POLL_EXCEEDED":
             log.warning("this worker did not poll for too long (was it stopped?): it joins again")
             return
-        if name == "FENCED_INSTANCE_ID":
+        if _is(error, _UNRELEASED):
+            raise NameInUseError(
+                f"this worker's name is still in use in the group {self._app.name}: it waits until"
+                " the session of whoever had it has timed out (or give it its own --instance)"
+            )
+        if _is(error, _FENCED):
             raise BrokerError(
                 f"another worker uses this one's name in the group {self._app.name}: give each its"
                 " own --instance"
@@ -175,3 +191,8 @@ class Loop:
         if error.fatal() or not (is_passing(error) or error.retriable()):
             raise BrokerError(f"cannot read ({name}: {error.str()}): see `redrive doctor`")
         log.debug("%s: librdkafka goes on trying", error.str())
+
+
+def _is(error: KafkaError, text: str) -> bool:
+    """Whether it is that one: a fatal error has it in its text only."""
+    return text in error.str()

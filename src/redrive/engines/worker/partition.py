@@ -42,19 +42,27 @@ class Partition:
         self._bytes = 0
 
     def note_received(self, records: list[Record]) -> None:
-        """Take note of how much came in."""
+        """Take note of how much came in, once it was taken."""
         size = sum(len(record.value or b"") + len(record.key or b"") for record in records)
         last = records[-1].offset
         self._sizes.append((last, size))
         self._bytes += size
         self.read_to = last + 1
+        if self.end is not None and last >= self.end:
+            self.reached(last)
+
+    def went_back(self, offset: int) -> None:
+        """Take note that everything from there on is read again."""
+        sizes = self._sizes
+        while sizes and sizes[-1][0] >= offset:
+            self._bytes -= sizes.pop()[1]
+        self.read_to = offset
 
     def within(self, records: list[Record]) -> list[Record]:
         """Those that are to be read; of a partition with an end, no others."""
         end = self.end
         if end is None or records[-1].offset < end:
             return records
-        self.reached(records[-1].offset)
         return [record for record in records if record.offset < end]
 
     def reached(self, offset: int) -> None:

@@ -14,6 +14,7 @@ from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.delivery.equipping import equip
 from redrive.engines import preflight
 from redrive.engines.figures import Figures
+from redrive.engines.starts import DataLossError
 from redrive.engines.words import Lane
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.beginnings import Beginnings
@@ -23,7 +24,7 @@ from redrive.engines.worker.delivering import Delivering, FlushDelivering
 from redrive.engines.worker.facade import Facades
 from redrive.engines.worker.figures import Counting
 from redrive.engines.worker.looking import Looking
-from redrive.engines.worker.loop import Loop
+from redrive.engines.worker.loop import Loop, NameInUseError
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.transacting import TransactionDelivering
@@ -44,10 +45,14 @@ from redrive.processing.scope import Scope
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.engines.worker.partition import Partition
+    from redrive.record import TopicPartition
 
 log: Final = logging.getLogger("redrive.worker")
 
 _REOPEN_WAIT: Final = 1.0
+_NAME_WAIT: Final = 1.0
+_CLOSE_WAIT: Final = 1.0
+"""Seconds for handlers that are over time already."""
 _REAP_EVERY: Final = 0.1
 _LIVE_WITHIN: Final = 10.0
 
@@ -66,6 +71,10 @@ class Worker:
         self._options = options
         self._settings = settings
         self._error: BaseException | None = None
+        self.left_behind = False
+        """Whether handlers still ran when it ended."""
+        self._reaped = monotonic()
+        self._waits_for_name = False
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._clock = WallClock()
@@ -80,7 +89,14 @@ class Worker:
         self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
         self._executor = executor_for(app, self._scope, Resources(app))
         self._delivering = self._make_delivering()
-        self._beginnings = Beginnings(app, settings, self._log, self._progress, options.start_from)
+        self._beginnings = Beginnings(
+            app,
+            settings,
+            self._log,
+            self._progress,
+            options.start_from,
+            on_loss=self._on_loss,
+        )
         self._assignment = Assignment(
             app=app,
             scope=self._scope,
@@ -114,20 +130,7 @@ class Worker:
         self._executor.start(self._dispatcher)
         try:
             self._looking.start()
-            self._consumer = self._make_consumer()
-            self._commits = Commits(self._consumer, self.app.commit or "batch", self.counting)
-            self._assignment.commits = self._commits
-            self._loop = Loop(
-                app=self.app,
-                consumer=self._consumer,
-                assignment=self._assignment,
-                dispatcher=self._dispatcher,
-                delivering=self._delivering,
-                commits=self._commits,
-                clock=self._clock,
-                options=self._options,
-            )
-            self._scope.consumer = Facades(self._loop, self._consumer, self._assignment).of
+            self._make_loop()
         except BaseException:
             self._close_all()
             raise
@@ -179,26 +182,46 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._consumer.subscribe(
-                self._topics,
-                on_assign=self._assignment.on_assign,
-                on_revoke=self._assignment.on_revoke,
-                on_lost=self._assignment.on_lost,
-            )
-            reaped = monotonic()
+            self._join()
             while not self._must_end():
-                self._loop.step()
-                if monotonic() - reaped > _REAP_EVERY:
-                    reaped = monotonic()
-                    self.counting.hung += self._executor.give_up_hung()
-            if self._error is None and not self._loop.drain(self._options.drain / 1000):
+                try:
+                    self._loop.step()
+                except NameInUseError as error:
+                    self._wait_for_name(error)
+                self._reap()
+            if self._error is None and not self._loop.drain(self._options.drain / 1000, self._reap):
                 log.warning("handlers still ran when the time to stop was over: they run again")
+                self._assignment.revoke_wait = 0.0
         except BaseException as error:
             self._note_error(error)
             log.debug("the worker ended", exc_info=error)
         finally:
             self._close_all()
             self._ended.set()
+
+    def _join(self) -> None:
+        self._consumer.subscribe(
+            self._topics,
+            on_assign=self._assignment.on_assign,
+            on_revoke=self._assignment.on_revoke,
+            on_lost=self._assignment.on_lost,
+        )
+
+    def _wait_for_name(self, error: NameInUseError) -> None:
+        """The new protocol refuses a name until its last holder's session has timed out."""
+        if not self._waits_for_name:
+            self._waits_for_name = True
+            log.warning("%s", error)
+        self._close_consumer()
+        self._stopping.wait(_NAME_WAIT)
+        self._make_loop()  # the client that was refused is of no more use
+        self._join()
+
+    def _reap(self) -> None:
+        now = monotonic()
+        if now - self._reaped > _REAP_EVERY:
+            self._reaped = now
+            self.counting.hung += self._executor.give_up_hung()
 
     def _must_end(self) -> bool:
         return self._stopping.is_set() or self._error is not None or self._looking.over.is_set()
@@ -207,7 +230,7 @@ class Worker:
         self._dispatcher.pause()
         self._looking.close()
         self._close_consumer()
-        self._executor.close()
+        self.left_behind = not self._executor.close(_CLOSE_WAIT)
         self._delivering.close()
         if self._units is not None:
             self._units.close()
@@ -232,6 +255,11 @@ class Worker:
         if self._error is None:
             self._error = error
 
+    def _on_loss(self, told: list[str]) -> None:
+        for each in told:
+            log.warning("%s; goes on with what is there", each)
+        self._looking.note_lost(told)
+
     def _sink(self, processor: Any, report: Any) -> None:
         self._delivering.take(processor, report)
 
@@ -239,6 +267,23 @@ class Worker:
         if self.app.delivery == "transaction":
             return TransactionDelivering(self.counting, self._on_failed_transaction)
         return FlushDelivering(self._publisher, self._clock, self.counting)
+
+    def _make_loop(self) -> None:
+        self._consumer = self._make_consumer()
+        self._commits = Commits(self._consumer, self.app.commit or "batch", self.counting)
+        self._assignment.commits = self._commits
+        self._loop = Loop(
+            app=self.app,
+            consumer=self._consumer,
+            assignment=self._assignment,
+            dispatcher=self._dispatcher,
+            delivering=self._delivering,
+            commits=self._commits,
+            clock=self._clock,
+            options=self._options,
+            on_gone=self._on_gone,
+        )
+        self._scope.consumer = Facades(self._loop, self._consumer, self._assignment).of
 
     def _make_consumer(self) -> Consumer:
         config = worker_config(
@@ -262,7 +307,13 @@ class Worker:
         old = [name for name in found if self.app.delay_of(name) is not None]
         return sorted({*self.app.delay_topics, *old})
 
-    # A transaction that did not commit
+    # A partition that has to begin anew
+
+    def _on_gone(self, place: TopicPartition) -> None:
+        """Records are gone that were not read yet: it begins again as `on_data_loss` says."""
+        partition = self._assignment.partitions.get(place)
+        if partition is not None:
+            self._set_aside(partition)
 
     def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
         log.warning("%s: %s", partition.place, error)
@@ -279,13 +330,16 @@ class Worker:
         timer.daemon = True
         timer.start()
 
-    def _reopen(self, place: Any) -> None:
+    def _reopen(self, place: TopicPartition) -> None:
         owned = {(one.topic, one.partition) for one in self._consumer.assignment()}
         if place not in owned or place in self._assignment.partitions:
             return
         try:
             producers = self._beginnings.fence_off([place])
             start = self._beginnings.find([place])[place]
+        except DataLossError as error:
+            self._note_error(error)
+            return
         except RedriveError as error:
             log.warning("%s cannot be taken up again yet: %s", place, error)
             timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [lambda: self._reopen(place)])

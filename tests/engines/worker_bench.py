@@ -1,0 +1,204 @@
+"""A worker's poll loop with a consumer that does what the test says."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from redrive import App
+from redrive.engines.figures import Figures
+from redrive.engines.worker.assignment import Assignment
+from redrive.engines.worker.commits import Commits
+from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.loop import Loop
+from redrive.engines.worker.options import Options
+from redrive.ports import Position
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.executors import InlineExecutor
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope
+from redrive.record import TopicPartition
+from redrive.testing import VirtualClock
+
+
+class Message:
+    """What librdkafka gives: a record, or an event of its partition."""
+
+    def __init__(
+        self, offset: int, *, key: bytes = b"k", value: bytes = b"v", error: int | None = None
+    ) -> None:
+        self._offset, self._key, self._value = offset, key, value
+        self._error = None if error is None else KafkaError(error)
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes:
+        return self._key
+
+    def value(self) -> bytes:
+        return self._value
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def end_of_partition(offset: int) -> Message:
+    return Message(offset, error=KafkaError._PARTITION_EOF)
+
+
+class FakeConsumer:
+    """Gives what was put in; notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.inbox: deque[list[Message]] = deque()
+        self.commits: list[tuple[int, str]] = []
+        self.sought: list[int] = []
+        self.paused: list[bool] = []
+        self.failing = False
+        self._rest: list[Message] = []
+        self._on_commit: Any = None
+
+    def put(self, *messages: Message) -> None:
+        self.inbox.append(list(messages))
+
+    def poll(self, _: float) -> Message | None:
+        if not self.inbox:
+            return None
+        first, *self._rest = self.inbox.popleft()
+        return first
+
+    def consume(self, _: int, __: float) -> list[Message]:
+        rest, self._rest = self._rest, []
+        return rest
+
+    def seek(self, place: Any) -> None:
+        self.sought.append(place.offset)
+
+    def pause(self, _: list[Any]) -> None:
+        self.paused.append(True)
+
+    def resume(self, _: list[Any]) -> None:
+        self.paused.append(False)
+
+    def incremental_assign(self, _: list[Any]) -> None: ...
+
+    def incremental_unassign(self, _: list[Any]) -> None: ...
+
+    def commit(self, offsets: list[Any], *, asynchronous: bool) -> list[Any]:
+        if self.failing:
+            raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        self.commits += [(one.offset, one.metadata or "") for one in offsets]
+        if asynchronous:
+            self._on_commit(None, offsets)
+        return offsets
+
+
+class Settling:
+    """Whatever comes is durable at once."""
+
+    refused = 0
+
+    def take(self, processor: Any, report: Any) -> None:
+        processor.settle(report.offsets)
+
+    def open(self, partition: Any, producer: Any) -> None: ...
+
+    def forget(self, partition: Any) -> None: ...
+
+    def finish(self, partitions: Any, until: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Bench:
+    """All of a worker but its threads, with the partition t[0]."""
+
+    def __init__(self, app: App, **options: Any) -> None:
+        self.clock = VirtualClock()
+        self.consumer = FakeConsumer()
+        self.scope = Scope(app, {"t": "id"}, clock=self.clock)
+        self.dispatcher = Dispatcher(self.clock, app.concurrency, self._settle)
+        self.counting = Counting(app.name, Figures())
+        self.delivering = Settling()
+        self.start = Position(0)
+        self.assignment = Assignment(
+            app=app,
+            scope=self.scope,
+            dispatcher=self.dispatcher,
+            delivering=self.delivering,
+            beginnings=SimpleNamespace(  # type: ignore[arg-type]  # -- as much of it as is used
+                fence_off=lambda _: {}, find=lambda places: dict.fromkeys(places, self.start)
+            ),
+            kafka_log=SimpleNamespace(topics=lambda _: {}),  # type: ignore[arg-type]  # -- likewise
+            counting=self.counting,
+            revoke_wait=0,
+            on_trouble=self._raise,
+        )
+        commits = Commits(self.consumer, "immediate", self.counting)  # type: ignore[arg-type]  # -- likewise
+        self.assignment.commits = commits
+        self.gone: list[TopicPartition] = []
+        self.loop = Loop(
+            app=app,
+            consumer=self.consumer,  # type: ignore[arg-type]  # -- likewise
+            assignment=self.assignment,
+            dispatcher=self.dispatcher,
+            delivering=self.delivering,
+            commits=commits,
+            clock=self.clock,
+            options=Options(**options),
+            on_gone=self.gone.append,
+        )
+        self.consumer._on_commit = lambda error, answered: commits.on_commit(
+            error, answered, list(self.assignment.partitions.values())
+        )
+        self.executor = InlineExecutor(self.scope, Resources(app))
+        self.executor.start(self.dispatcher)
+        self.assign()
+
+    def assign(self) -> None:
+        self.assignment.on_assign(self.consumer, [SimpleNamespace(topic="t", partition=0)])
+
+    def revoke(self) -> None:
+        self.assignment.on_revoke(self.consumer, [SimpleNamespace(topic="t", partition=0)])
+
+    def lose(self) -> None:
+        self.assignment.on_lost(self.consumer, [SimpleNamespace(topic="t", partition=0)])
+
+    def step(self, *messages: Message, run: bool = True) -> None:
+        """One turn with these messages; then what may run runs, and is committed in another."""
+        if messages:
+            self.consumer.put(*messages)
+        self.loop.step()
+        if run:
+            self.dispatcher.tick()
+            self.executor.run()
+            self.loop.step()
+
+    @property
+    def partition(self) -> Any:
+        return self.assignment.partitions[TopicPartition("t", 0)]
+
+    def close(self) -> None:
+        self.executor.close()
+
+    def _settle(self, processor: Any, report: Any) -> None:
+        self.delivering.take(processor, report)
+
+    def _raise(self, error: BaseException) -> None:
+        raise error

@@ -1,0 +1,273 @@
+"""What a worker commits, seeks and pauses, turn by turn, without a broker."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+from worker_bench import Bench, Message, end_of_partition
+
+from redrive import App, Backoff, GiveBack, Retry, RetryPolicy
+from redrive.engines.worker.loop import NameInUseError
+from redrive.kafka.errors import BrokerError
+from redrive.ports import Position
+from redrive.processing import done_beyond
+
+
+class Shop:
+    """A bench whose handler does with each offset what the test says."""
+
+    def __init__(self, bench_of, *, ordering="unordered", first=None, **options):
+        self.calls = []
+        self.failing = set()
+        app = App("shop", ordering=ordering, concurrency=4, retry=RetryPolicy(first=first))
+
+        @app.handler("t", ack="manual" if options.pop("manual", False) else "auto")
+        def handle(record, ctx):
+            self.calls.append(record.offset)
+            self.contexts[record.offset] = ctx
+            if record.offset in self.failing:
+                raise Retry("not yet")
+
+        self.contexts = {}
+        self.bench = bench_of(app, **options)
+
+
+@pytest.fixture
+def shop():
+    opened = []
+
+    def open_shop(**choices):
+        return Shop(bench_of, **choices)
+
+    def bench_of(app, **options):
+        opened.append(Bench(app, **options))
+        return opened[-1]
+
+    yield open_shop
+    for bench in opened:
+        bench.close()
+
+
+def messages(*offsets, value=b"v"):
+    return [Message(offset, key=b"%d" % offset, value=value) for offset in offsets]
+
+
+# Commits
+
+
+def test_where_a_partition_begins_is_committed_at_once(shop):
+    made = shop()
+    made.bench.start = Position(7)
+    made.bench.lose()
+    made.bench.assign()
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (7, "")
+
+
+def test_nothing_is_committed_before_it_is_complete(shop):
+    made = shop(manual=True)
+    made.bench.step(*messages(0, 1, 2))
+    assert made.bench.consumer.commits == [(0, "")]
+    made.contexts[0].ack()
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (1, "")
+
+
+def test_only_the_completed_prefix_is_committed_and_what_is_beyond_it_in_the_metadata(shop):
+    made = shop(manual=True)
+    made.bench.step(*messages(0, 1, 4, 6))
+    made.contexts[1].ack()
+    made.contexts[6].ack()
+    made.bench.step()
+    offset, metadata = made.bench.consumer.commits[-1]
+    assert offset == 0
+    beyond = done_beyond.decode(Position(offset, metadata))
+    assert [n for n in range(8) if any(a <= n < b for a, b in beyond)] == [1, 6]
+    made.contexts[0].ack()
+    made.contexts[4].ack()
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (7, "")
+
+
+def test_a_gap_at_the_end_is_passed_when_the_end_is_reached(shop):
+    made = shop()
+    made.bench.step(*messages(0, 2), end_of_partition(9))
+    assert made.bench.consumer.commits[-1] == (9, "")
+
+
+def test_what_is_complete_is_committed_before_a_partition_goes(shop):
+    made = shop(manual=True)
+    made.bench.step(*messages(0, 1))
+    made.contexts[0].ack()
+    made.bench.revoke()
+    assert made.bench.consumer.commits[-1] == (1, "")
+
+
+def test_a_lost_partition_is_not_committed_and_late_words_do_not_count(shop):
+    made = shop(manual=True)
+    made.bench.step(*messages(0, 1))
+    made.contexts[0].ack()
+    made.bench.lose()
+    made.contexts[1].ack()
+    made.bench.step()
+    assert made.bench.consumer.commits == [(0, "")]
+
+
+def test_late_words_do_not_count_for_the_same_partition_assigned_again(shop):
+    made = shop(manual=True)
+    made.bench.step(*messages(0, 1))
+    late = dict(made.contexts)
+    made.bench.revoke()
+    made.bench.assign()
+    made.bench.step(*messages(0, 1))
+    late[0].ack()
+    late[1].ack()
+    made.bench.step()
+    assert {offset for offset, _ in made.bench.consumer.commits} == {0}
+    assert made.calls == [0, 1, 0, 1]
+    made.contexts[0].ack()
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (1, "")
+
+
+def test_a_failing_commit_is_tried_again(shop):
+    made = shop()
+    made.bench.consumer.failing = True
+    made.bench.step(*messages(0, 1))
+    made.bench.consumer.failing = False
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (2, "")
+    assert made.bench.counting.commit_failures >= 1
+
+
+def test_a_failing_commit_does_not_keep_a_partition_from_going(shop):
+    made = shop()
+    made.bench.step(*messages(0), run=False)
+    made.bench.executor.run()
+    made.bench.consumer.failing = True
+    made.bench.revoke()
+    assert made.bench.assignment.partitions == {}
+    assert made.bench.counting.commit_failures >= 1
+
+
+# Giving back
+
+
+def test_a_record_that_is_given_back_is_sought(shop):
+    made = shop(first=GiveBack(attempts=2, backoff=Backoff("1ms")))
+    made.failing = {1}
+    made.bench.step(*messages(0, 1, 2))
+    assert made.bench.consumer.sought == [1]
+    made.failing = set()
+    made.bench.clock.advance("1s")
+    made.bench.step(*messages(1, 2))
+    assert made.calls == [0, 1, 2, 1]
+    assert made.bench.consumer.commits[-1] == (3, "")
+
+
+def test_the_end_of_a_partition_does_not_pass_over_what_is_still_to_be_read_again(shop):
+    """Read while one is given back, and passed over; then the end; then the one alone is done."""
+    made = shop(first=GiveBack(attempts=2, backoff=Backoff("1ms")))
+    made.failing = {0}
+    made.bench.step(*messages(0), run=False)
+    made.bench.executor.run()
+    made.bench.step(*messages(1, 2), end_of_partition(3), run=False)
+    assert made.bench.consumer.sought == [0]
+    made.failing = set()
+    made.bench.clock.advance("1s")
+    made.bench.step(*messages(0))
+    assert made.bench.consumer.commits[-1] == (1, "")
+    made.bench.step(*messages(1, 2), end_of_partition(3))
+    assert made.calls == [0, 0, 1, 2]
+    assert made.bench.consumer.commits[-1] == (3, "")
+
+
+def test_neither_does_the_end_of_a_run_that_shall_end(shop):
+    made = shop(first=GiveBack(attempts=2, backoff=Backoff("1ms")))
+    made.bench.partition.end = 3
+    made.failing = {0}
+    made.bench.step(*messages(0), run=False)
+    made.bench.executor.run()
+    made.bench.step(*messages(1, 2, 3), run=False)
+    made.failing = set()
+    made.bench.clock.advance("1s")
+    made.bench.step(*messages(0))
+    made.bench.step(*messages(1, 2, 3))
+    assert made.calls == [0, 0, 1, 2]
+    assert made.bench.consumer.commits[-1] == (3, "")
+
+
+def test_bytes_that_are_read_again_are_counted_once(shop):
+    """Else a record that is given back often enough would hold up its own reading, for ever."""
+    made = shop(
+        ordering="partition",
+        first=GiveBack(attempts=50, backoff=Backoff("1ms")),
+        max_bytes_in_flight=1000,
+    )
+    made.failing = {0}
+    for _ in range(40):
+        made.bench.step(*messages(0, 1, value=b"x" * 100))
+        made.bench.clock.advance("1m")
+    assert made.calls == [0] * 40
+    assert True not in made.bench.consumer.paused
+
+
+# Holding back
+
+
+def test_a_partition_with_enough_in_flight_is_paused_and_resumed_at_half(shop):
+    made = shop(manual=True, max_in_flight=4)
+    made.bench.step(*messages(*range(4)))
+    assert made.bench.consumer.paused == [True]
+    made.contexts[0].ack()
+    made.bench.step()
+    assert made.bench.consumer.paused == [True]
+    made.contexts[1].ack()
+    made.contexts[2].ack()
+    made.bench.step()
+    assert made.bench.consumer.paused == [True, False]
+
+
+def test_a_partition_with_enough_bytes_in_flight_is_paused(shop):
+    made = shop(manual=True, max_bytes_in_flight=100)
+    made.bench.step(*messages(0, value=b"x" * 200))
+    assert made.bench.consumer.paused == [True]
+    made.contexts[0].ack()
+    made.bench.step()
+    assert made.bench.consumer.paused == [True, False]
+
+
+def test_a_partition_that_comes_again_is_not_paused(shop):
+    made = shop(manual=True, max_in_flight=2)
+    made.bench.step(*messages(0, 1))
+    made.bench.revoke()
+    made.bench.assign()
+    made.bench.step()
+    assert made.bench.partition.paused is False
+    made.bench.step(*messages(0, 1))
+    assert made.bench.consumer.paused == [True, True]
+
+
+# Errors
+
+
+def test_records_that_are_gone_are_told_with_their_partition(shop):
+    made = shop()
+    made.bench.step(Message(0, error=KafkaError._AUTO_OFFSET_RESET))
+    assert [str(place) for place in made.bench.gone] == ["t[0]"]
+
+
+def test_a_name_that_is_still_in_use_is_told_apart_from_one_that_was_taken(shop):
+    made = shop()
+    with pytest.raises(NameInUseError, match="still in use"):
+        made.bench.step(Message(0, error=KafkaError.UNRELEASED_INSTANCE_ID))
+    with pytest.raises(BrokerError, match="--instance"):
+        made.bench.step(Message(0, error=KafkaError.FENCED_INSTANCE_ID))
+
+
+def test_troubles_that_pass_are_librdkafkas_others_end_the_run(shop):
+    made = shop()
+    made.bench.step(Message(0, error=KafkaError._TRANSPORT))
+    made.bench.step(Message(0, error=KafkaError._MAX_POLL_EXCEEDED))
+    with pytest.raises(BrokerError, match="redrive doctor"):
+        made.bench.step(Message(0, error=KafkaError.TOPIC_AUTHORIZATION_FAILED))
