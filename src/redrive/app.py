@@ -73,7 +73,7 @@ class App:
         commit: Commit | None = None,
         on_data_loss: OnDataLoss = "stop",
         error_traces: bool = False,
-        inbox_ttl: Duration = "30d",
+        inbox_ttl: Duration | None = None,
         database_connections: int = 8,
         **settings: Unpack[SettingsArguments],
     ) -> None:
@@ -87,7 +87,7 @@ class App:
         self.on_data_loss = on_data_loss
         self.error_traces = error_traces
         self.inbox_ttl = self._duration("inbox_ttl", inbox_ttl)
-        """How long ids are remembered, in milliseconds: longer than a record can come back."""
+        """How long ids are remembered, in milliseconds; None: as long as records can come back."""
         self.database_connections = database_connections
         self.settings = settings
         self.resources: dict[str, Callable[..., Any]] = {}

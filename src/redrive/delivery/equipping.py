@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from redrive.processing.scope import Scope
 
 
-def equip(scope: Scope, settings: Settings, publisher: Publisher, clock: Clock) -> Units | None:
+def equip(
+    scope: Scope,
+    settings: Settings,
+    publisher: Publisher,
+    clock: Clock,
+    *,
+    inbox_ttl: int | None = None,
+) -> Units | None:
     """Have lots run as units of work, where the app's delivery has a database.
 
     Nothing is connected before the first lot runs. Whoever has equipped a process closes the units
@@ -35,7 +42,7 @@ def equip(scope: Scope, settings: Settings, publisher: Publisher, clock: Clock) 
         connections=app.database_connections,
         schema=settings.ledger_schema,
     )
-    units = Units(Tools(scope, guarantee, publisher, clock), store, inbox_ttl=app.inbox_ttl)
+    units = Units(Tools(scope, guarantee, publisher, clock), store, inbox_ttl=inbox_ttl)
     scope.units = units
     return units
 

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive")
 
 _CONNECT_SECONDS: Final = 15
-_FOR_EVER: Final = -1
-_DEFAULT_RETENTION: Final = 7 * 24 * 3600 * 1000
+_DAY: Final = 24 * 3600 * 1000
+_DEFAULT_RETENTION: Final = 7 * _DAY
+_AGES: Final = 100 * 365 * _DAY
+_TO_SPARE: Final = _DAY
+"""Brokers delete what is too old a while later, and clocks differ."""
 
 
 def unready(settings: Settings, target: str) -> str | None:
@@ -41,31 +44,42 @@ def unready(settings: Settings, target: str) -> str | None:
     return None
 
 
-def check_ttl(app: App, sources: Mapping[str, TopicState]) -> None:
-    """Refuse to forget ids of records that can come back: duplicates would come back with them."""
-    if app.inbox_ttl is None:
-        return
+def inbox_ttl(app: App, sources: Mapping[str, TopicState]) -> int | None:
+    """How long ids are remembered, in milliseconds; None: for ever.
+
+    Longer than a record can come back: duplicates would come back with it.
+    """
+    needed: list[int] = []
     problems: list[str] = []
     for topic, state in sources.items():
         retention = int(state.config.get("retention.ms", _DEFAULT_RETENTION))
-        if retention == _FOR_EVER:
-            log.warning(
-                "%s keeps its records for ever: whoever reads it again after inbox_ttl (%s) has"
-                " them handled again",
-                topic,
-                text(app.inbox_ttl),
-            )
+        if not 0 <= retention < _AGES:
+            _warn_of_ages(app, topic)
             continue
         retries = longest(app.handlers[topic].retry)
-        if app.inbox_ttl < retention + retries:
+        needed.append(retention + retries)
+        if app.inbox_ttl is not None and app.inbox_ttl < retention + retries:
             problems.append(
                 f'app "{app.name}": inbox_ttl is {text(app.inbox_ttl)}, but a record of {topic} can'
                 f" come back for {text(retention + retries)}: its topic keeps it for"
                 f" {text(retention)}, and it is retried for up to {text(retries)}; give a longer"
-                " inbox_ttl"
+                " inbox_ttl, or none"
             )
     if problems:
         raise ConfigurationError(problems)
+    if app.inbox_ttl is not None or len(needed) < len(sources):
+        return app.inbox_ttl
+    return max(needed) + _TO_SPARE
+
+
+def _warn_of_ages(app: App, topic: str) -> None:
+    if app.inbox_ttl is not None:
+        log.warning(
+            "%s keeps its records for ever: whoever reads it again after inbox_ttl (%s) has them"
+            " handled again",
+            topic,
+            text(app.inbox_ttl),
+        )
 
 
 def longest(policy: RetryPolicy) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from redrive.app import App, Engine
 from redrive.config import Settings
 from redrive.engines import database
@@ -21,8 +23,15 @@ class NotReadyError(RedriveError):
     """Kafka or the database are not as the app needs them; the message says what to run."""
 
 
-def check(app: App, settings: Settings, target: str, *, engine: Engine) -> None:
-    """Raise the sentence that says what is missing, or do nothing."""
+class Ready(NamedTuple):
+    """What a run has to know of what is there."""
+
+    inbox_ttl: int | None = None
+    """How long ids are remembered, in milliseconds; None: for ever."""
+
+
+def check(app: App, settings: Settings, target: str, *, engine: Engine) -> Ready:
+    """Raise the sentence that says what is missing, or tell what was found."""
     admin = Admin(settings, patience=_PATIENCE)
     names = [*app.handlers, *app.delay_topics, app.dead_topic]
     try:
@@ -46,10 +55,12 @@ def check(app: App, settings: Settings, target: str, *, engine: Engine) -> None:
             " so Spark must not commit for it; stop the worker first"
         )
     if GUARANTEES[app.delivery].database:
-        database.check_ttl(app, {name: described[name] for name in app.handlers})
+        ttl = database.inbox_ttl(app, {name: described[name] for name in app.handlers})
         unready = database.unready(settings, target)
         if unready is not None:
             raise NotReadyError(unready)
+        return Ready(ttl)
+    return Ready()
 
 
 def _missing(app: App, names: list[str], target: str) -> str:

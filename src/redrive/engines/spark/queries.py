@@ -48,7 +48,7 @@ def start(
     app.check("spark")
     settings = load_settings(arguments, app.settings)
     slots = session.check(spark)
-    preflight.check(app, settings, target, engine="spark")
+    ready = preflight.check(app, settings, target, engine="spark")
     spec = Spec(
         target=target,
         folder=session.folder_of(target),
@@ -60,6 +60,7 @@ def start(
         start_from=start_from,
         batch_deadline=milliseconds(batch_deadline),
         max_records=max_records_per_batch,
+        inbox_ttl=ready.inbox_ttl,
     )
     handle = Handle(
         app,

@@ -76,7 +76,7 @@ def _make(spec: Spec) -> Runtime:
     topic_ids: dict[str, str] = {}
     scope = Scope(app, topic_ids, clock=clock)
     publisher = KafkaPublisher(spec.settings)
-    units = equip(scope, spec.settings, publisher, clock)
+    units = equip(scope, spec.settings, publisher, clock, inbox_ttl=spec.inbox_ttl)
     sinks: dict[PartitionProcessor, Sink] = {}
 
     def sink(processor: PartitionProcessor, report: Report) -> None:

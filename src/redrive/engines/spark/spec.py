@@ -35,6 +35,8 @@ class Spec:
     batch_deadline: int = 5000
     max_records: int = 500_000
     commit_every: int = 1000
+    inbox_ttl: int | None = None
+    """How long ids are remembered, in milliseconds; None: for ever."""
 
     def tasks(self, lane: Lane) -> int:
         """How many tasks a lane may have at once: the retry lane a quarter of the slots."""
