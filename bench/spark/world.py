@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from redrive.clock import WallClock
 from redrive.config import Settings, load_settings
 from redrive.engines.spark.session import session
 from redrive.kafka.log import KafkaLog
@@ -60,6 +62,10 @@ class World:
     def places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, n) for n in range(self.log.partitions(topic))]
 
+    def now(self) -> int:
+        """The time, in milliseconds, as the broker on this machine has it."""
+        return WallClock().now()
+
     def read(self, topic: str) -> Iterator[Record]:
         for place in self.places(topic):
             yield from self.log.read(place, *self.log.bounds(place))
@@ -90,20 +96,33 @@ def world(master: str = "local[8, 4]") -> Iterator[World]:
 
 
 def at_rate(
-    publish: Callable[[Sequence[Write]], None],
-    make: Callable[[int], Write],
-    *,
-    rate: int,
-    seconds: int,
+    publish: Callable[[Sequence[Write]], None], writes: Sequence[Write], *, rate: int
 ) -> None:
     """Write at a steady rate, in steps of 20 ms."""
     tick, start = threading.Event(), monotonic()
     sent = 0
-    while sent < rate * seconds:
-        due = min(int((monotonic() - start) * rate), rate * seconds)
-        publish([make(number) for number in range(sent, due)])
+    while sent < len(writes):
+        due = min(int((monotonic() - start) * rate), len(writes))
+        publish(writes[sent:due])
         sent = due
         tick.wait(0.02)
+
+
+class Figure(NamedTuple):
+    """One figure, and what it has to keep, if anything."""
+
+    name: str
+    value: str
+    limit: str = ""
+    kept: bool = True
+
+
+def tell(figures: Sequence[Figure]) -> bool:
+    """Print figures with their limits; gives whether all of them are kept."""
+    for name, value, limit, kept in figures:
+        verdict = f"  limit: {limit}, {'kept' if kept else 'MISSED'}" if limit else ""
+        print(f"  {name:20} {value:>36}{verdict}")
+    return all(figure.kept for figure in figures)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
