@@ -105,6 +105,7 @@ def submitted(
         "--master", cluster.master,
         "--conf", "spark.ui.enabled=false",
         "--conf", "spark.executor.cores=2",
+        "--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_DAEMON_JAVA_OPTS']}",
         "--py-files", ",".join(map(str, files)),
         str(program), *arguments,
     ]  # fmt: skip

@@ -1,0 +1,57 @@
+"""How several workers (`-n 3`) share the tests out, and what all tests have in common."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Half the CPU time of a JVM that ends before compiling its code well would have paid off."""
+
+_GROUPS = {
+    # Runs of Spark in processes of their own.
+    "tests/engines/contract/test_exactly_once.py": "spark runs",
+    "tests/engines/spark/test_cluster.py": "spark runs",
+    "tests/cli/test_demo.py": "spark runs",
+    # In one Spark session, which takes longer to start than most tests to run.
+    "tests/engines/contract/": "spark session",
+    "tests/engines/spark/test_backlog.py": "spark session",
+    "tests/engines/spark/test_deaths.py": "spark session",
+    # Not in it, but here the two groups are about equally long.
+    "tests/cli/test_run.py": "spark session",
+}
+"""Tests of one group are run by one worker, one after the other; the first entry that fits counts.
+
+So there are never more than two Sparks at once: on a small machine they only starve each other.
+"""
+
+
+def pytest_configure() -> None:
+    for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+        os.environ.setdefault(variable, _SHORT_LIVED)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Groups are what takes long: first, so that no worker is left alone with one at the end.
+    items.sort(key=lambda item: _group(item.nodeid) is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        # Not the mark of pytest-xdist: it renames the tests, which new versions of pytest ignore.
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid) or nodeid
+
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
+
+
+def _group(nodeid: str) -> str | None:
+    if "[worker" in nodeid:  # the same suites on the other engine
+        return None
+    return next((name for start, name in _GROUPS.items() if nodeid.startswith(start)), None)
