@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 4_000
 """The most records of a range in flight."""
-TRANSACTION: Final = 40_000
+TRANSACTION: Final = 20_000
 """The most records of one transaction."""
 TRANSACTION_EVERY: Final = 1.0
 """Seconds after which a transaction is committed, if it is not full before."""
@@ -187,16 +188,15 @@ class TransactionSlice(Slice):
             self._begin()
             return
         prefix = Position(position.offset)
-        ended = [each for each in self._outcomes if each.offset < prefix.offset]
+        end = prefix.offset
+        ended = [each for each in self._outcomes if each.offset < end]
+        sent = [sends for offset, sends in self._sent if offset < end]
         writes = [write for outcome in ended for write in outcome.writes]
-        done = sum(offset < prefix.offset for offset in self._done)
-        for offset, sends in self._sent:
-            if offset < prefix.offset:
-                done += 1
-                writes += sends
+        writes += chain.from_iterable(sent)
+        done = len(sent) + sum(offset < end for offset in self._done)
         progress = {self.range.place: prefix}
-        end = self._beside.submit(self._producer.commit, writes, progress)
-        self._under_way = _Commit(end, prefix, done, ended)
+        committing = self._beside.submit(self._producer.commit, writes, progress)
+        self._under_way = _Commit(committing, prefix, done, ended)
         self._begin()
 
     def _finish_commit(self, *, wait: bool) -> bool:
