@@ -1,6 +1,6 @@
 # Everything runs from the repository's own virtual environment; `tools/setup` makes it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format bench mutants lock clean
+.PHONY: help setup demo test chaos prove lint format bench mutants lock clean
 # What the caller has set for another Python must not reach this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
@@ -20,6 +20,10 @@ test: lint ## lint, then every test
 
 chaos: setup ## kills, zombies and outages at full length: about a quarter of an hour
 	@.venv/bin/python tools/run_tests.py -m chaos --durations=0 --durations-min=1 $(ARGS)
+
+prove: setup ## what is duplicated at each failure point, on both engines; writes docs/prove/
+	@.venv/bin/redrive prove --engine worker --write docs/prove/worker.md
+	@.venv/bin/redrive prove --engine spark --write docs/prove/spark.md
 
 lint: setup ## style, types, direction of imports, what must not be in the repository
 	@.venv/bin/ruff check $(wildcard $(PYTHON_FILES))

@@ -64,7 +64,10 @@ def prove(
     table = markdown(cells)
     typer.echo(json.dumps([_plain(cell, engine) for cell in cells], indent=2) if as_json else table)
     if write is not None:
-        write.write_text(table + "\n")
+        given = "".join(f' --delivery "{one}"' for one in delivery or ())
+        given += "".join(f' --moment "{one}"' for one in moment or ())
+        command = f"redrive prove --engine {engine}{given}"
+        write.write_text(f"What `{command}` has found to be duplicated:\n\n{table}\n")
     if not all(cell.agrees for cell in cells):
         raise typer.Exit(1)
 

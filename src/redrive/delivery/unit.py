@@ -242,7 +242,10 @@ class Unit:
         return writes + [write for each in report.outcomes for write in each.sends]
 
     async def _publish(self) -> None:
-        if self._lot.processor.closed or self._lot.abandoned:
+        # Whoever has the ids commits, also after its partition was taken away: rivals wait for it,
+        # and would do again what is done by now. Without ids they do it anyway.
+        revoked = self._lot.processor.closed and not self._tools.guarantee.inbox
+        if revoked or self._lot.abandoned:
             raise RevokedError(f"{self._lot.processor.partition} was taken away")
         writes = [] if self._tools.guarantee.outbox else self._sends()
         # Hops and dead letters never wait for a relay: at worst they are written twice.

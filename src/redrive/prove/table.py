@@ -35,6 +35,9 @@ class Row:
     delivery: Delivery
     expected: dict[Moment, Effects | None] = field(hash=False)
     """None: there is no such point."""
+    better: Effects | None = field(default=None, hash=False)
+    """What a consumer time-out may duplicate instead: a process that has learned in time that its
+    partition is another's takes back what it can."""
     own_ids: bool = False
     """Whether the handler gives its outbound records ids: `ctx.send(..., id=...)`."""
     keys: bool = False
@@ -45,11 +48,12 @@ def _row(
     name: str,
     delivery: Delivery,
     *cells: str | None,
+    better: str | None = None,
     own_ids: bool = False,
     keys: bool = False,
 ) -> Row:
     expected = {moment: effects(cell) for moment, cell in zip(MOMENTS, cells, strict=True)}
-    return Row(name, delivery, expected, own_ids, keys)
+    return Row(name, delivery, expected, effects(better), own_ids, keys)
 
 
 def effects(text: str | None) -> Effects | None:
@@ -61,11 +65,12 @@ def effects(text: str | None) -> Effects | None:
 
 ROWS: Final = (
     _row("at-least-once", "at-least-once",
-         "", "POST, INSERT", "POST, INSERT, PRODUCE", None, "POST, INSERT, PRODUCE"),
+         "", "POST, INSERT", "POST, INSERT, PRODUCE", None, "POST, INSERT, PRODUCE",
+         better="POST, INSERT"),
     _row("idempotent", "idempotent",
          "", "POST", "POST, PRODUCE", "", ""),
     _row("outbox", "outbox",
-         "", "POST", None, "POST, INSERT, PRODUCE", "POST, INSERT, PRODUCE"),
+         "", "POST", None, "POST, INSERT, PRODUCE", "POST, INSERT, PRODUCE", better="POST"),
     _row("idempotent+outbox", "idempotent+outbox",
          "", "POST", None, "", ""),
     _row("transaction", "transaction",
@@ -73,7 +78,7 @@ ROWS: Final = (
     _row("outbox, with the user's ids", "outbox",
          "", "POST", None, "POST", "POST", own_ids=True),
     _row("at-least-once, service honours keys", "at-least-once",
-         "", "INSERT", "INSERT, PRODUCE", None, "INSERT, PRODUCE", keys=True),
+         "", "INSERT", "INSERT, PRODUCE", None, "INSERT, PRODUCE", better="INSERT", keys=True),
 )  # fmt: skip
 
 
@@ -94,8 +99,14 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is as expected, and nothing was lost."""
-        return self.found == self.expected and not self.lost
+        """Whether it is as expected or known to be better, and nothing was lost."""
+        return not self.lost and (self.found == self.expected or self.is_better)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether less is duplicated than the table says, for the reason it names."""
+        known = self.row.better if self.moment == "consumer time-out" else None
+        return known is not None and self.found == known
 
 
 def told(found: Effects | None) -> str:
@@ -124,6 +135,8 @@ def _shown(cell: Cell) -> str:
     text = told(cell.found)
     if cell.lost:
         text += f" (LOST: {', '.join(cell.lost)})"
-    if cell.found != cell.expected:
+    if cell.is_better:
+        text += f" (better than: {told(cell.expected)})"
+    elif cell.found != cell.expected:
         text += f" (expected: {told(cell.expected)})"
     return text
