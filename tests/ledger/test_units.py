@@ -17,6 +17,7 @@ from sides import PATIENCE, Side, effects, inserting, join, waits_for_a_rival
 from redrive import App, Retry, RetryPolicy, header
 from redrive.errors import PublishError
 from redrive.guarantees import GUARANTEES, WITH_DATABASE
+from redrive.ledger.inbox import Inbox
 
 INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
 Make = Callable[..., Side]
@@ -369,3 +370,18 @@ def test_a_database_that_goes_away_buries_nobody(make: Make, connection, redrive
     assert side.outcomes == []
     with psycopg.connect(connection.info.dsn, password=connection.info.password) as fresh:
         assert effects(fresh) == ["one", "three", "two"]
+
+
+def test_units_take_ids_in_one_order(make: Make, monkeypatch) -> None:
+    taken: list[list[str]] = []
+    claim = Inbox.claim
+
+    def noted(self: Inbox, wire: Any, claims: Any) -> Any:
+        taken.append([each.id for each in claims])
+        return claim(self, wire, claims)
+
+    monkeypatch.setattr(Inbox, "claim", noted)
+    side = make(inserting(id=header("id"))(shop(ordering="partition")))
+    side.send(("c", "3"), ("a", "1"), ("b", "2"))
+    side.run()
+    assert taken == [["a", "b", "c"]]

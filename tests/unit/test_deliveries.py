@@ -108,6 +108,8 @@ def test_a_crash_after_the_hop_and_before_the_commit_has_one_effect_with_an_inbo
         assert db.rows == [b"one"]
         assert len(sim.sent("told")) == 1
         assert "duplicate" in kinds(sim)
+        numbers = [each.attempt for each in sim.attempts[1:]]
+        assert numbers == [*range(1, len(fails) + 2)]  # each once, though hops were written twice
     assert not sim.dead
 
 
@@ -499,6 +501,31 @@ def test_while_the_broker_is_away_records_wait_and_nothing_counts_against_them(c
     assert len(told) == 2
     assert told[0].startswith("nothing can be committed: no")
     assert told[1].startswith("work is committed again")
+
+
+def test_a_failure_in_a_unit_that_is_undone_does_not_count(caplog) -> None:
+    app = made("idempotent", RetryPolicy(first=InPlace(3, Backoff("1s"))), ordering="partition")
+
+    @app.handler("orders")
+    def send(record, ctx):
+        ctx.send("told", record.value)
+        if record.value == b"bad":
+            raise ValueError("bad")
+
+    with Simulation(app) as sim:
+        fault = Refusing(sim, outage=True, value=b"good")
+        fault.refuses = False
+        sim.send("orders", "good")
+        sim.send("orders", "bad")
+        fault.refuses = True
+        sim.advance("1m")
+        fault.refuses = False
+        sim.run_until_empty()
+        tries = [each.tries for each in sim.attempts if each.record.value == b"bad"]
+        assert tries[:-2] == [1] * (len(tries) - 2)
+        assert tries[-2:] == [2, 3]
+        assert len(tries) > 4
+        assert [dead.record.value for dead in sim.dead] == [b"bad"]
 
 
 def test_a_refused_write_holds_its_own_record_and_those_behind_it_only() -> None:

@@ -48,13 +48,12 @@ class MemoryStore:
     async def session(self, *, is_async: bool) -> AsyncIterator[MemorySession]:
         """A transaction, which is rolled back unless it was committed."""
         del is_async  # nothing in memory waits
-        session = MemorySession(self)
         async with AsyncExitStack() as whole:
             await _enter(whole, self.db)
+            session = MemorySession(self, whole)
             yield session
             if not session.committed:
                 raise _NotCommittedError
-        session.carry_out()
 
     async def expire(self, *, older_than: int, is_async: bool) -> bool:
         """Forget what is older."""
@@ -88,9 +87,10 @@ class MemoryStore:
 class MemorySession:
     """One transaction."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, whole: AsyncExitStack) -> None:
         self.committed = False
         self._store = store
+        self._whole = whole
         self._rows: dict[str, Row | None] = {}
         self._sent: set[str] = set()
         self._outbox: list[Write] = []
@@ -156,11 +156,9 @@ class MemorySession:
         self._outbox += writes
 
     async def commit(self) -> None:
-        """All of it counts, as soon as the session ends."""
+        """Make all of it durable."""
+        await self._whole.aclose()
         self.committed = True
-
-    def carry_out(self) -> None:
-        """Make the changes."""
         self._store.carry_out(self._rows, self._sent, self._outbox)
 
     def _put(self, name: str, found: Found) -> None:
