@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from redrive import failpoints
 from redrive.config import Settings
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from redrive.ports import Position
 
 TIMEOUT: Final = 30.0
+_OFFSETS_TIMEOUT: Final = 15.0
 _FENCED: Final = frozenset(
     {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "FENCED_INSTANCE_ID"}
 )
@@ -74,7 +77,10 @@ class TransactionalProducer:
             failpoints.hit("after-produce", producer.flush)
             self._call(
                 "send offsets to",
-                lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),
+                lambda: _within(
+                    _OFFSETS_TIMEOUT,
+                    lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),
+                ),
             )
             _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
@@ -112,6 +118,28 @@ class TransactionalProducer:
                 f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()}): it is"
                 " taken back, and its records will run again"
             ) from None
+
+
+def _within(seconds: float, call: Callable[[], None]) -> None:
+    """Make a call whose time-out librdkafka does not keep: it may wait for ever.
+
+    So it does for a group's coordinator that goes away and comes back. Its thread is left behind,
+    with its producer: the next one with its id fences it off.
+    """
+    word: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+            word.set_result(None)
+        except BaseException as error:  # noqa: BLE001 -- it is raised where it is waited for
+            word.set_exception(error)
+
+    Thread(target=run, name="redrive-offsets", daemon=True).start()
+    try:
+        word.result(seconds)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 -- its name
 
 
 _memberships: Final[dict[tuple[str, str, int], object]] = {}

@@ -347,7 +347,9 @@ class Worker:
             timer.start()
             return
         self._assignment.open(place, start, producers.get(place))
-        self._consumer.seek(kafkas(place, Position(start.offset)))
+        # Not by a seek: one that met the end of what is there is not read any more.
+        self._consumer.incremental_unassign([kafkas(place)])
+        self._consumer.incremental_assign([kafkas(place, Position(start.offset))])
         self._consumer.resume([kafkas(place)])
 
 

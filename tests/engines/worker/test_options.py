@@ -1,0 +1,257 @@
+"""What the options of `redrive run --engine worker` promise."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import urllib.error
+import urllib.request
+
+import confluent_kafka
+import pytest
+from driver import Driver
+
+from redrive.engines.starts import DataLossError
+from redrive.record import Write
+
+NOTES = """
+    app = App(NAME, {choices})
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        note(value=record.value.decode(), attempt=ctx.attempt)
+        if record.value.startswith(b"late") and ctx.attempt == 1:
+            raise Retry("later")
+"""
+
+
+def handled(world):
+    return sorted(note["value"] for note in world.notes())
+
+
+def test_once_ends_with_what_is_there_and_due(world, start):
+    target = world.app(NOTES.format(choices="retry=RetryPolicy('1h')"))
+    world.send("in", b"1", b"2", b"late")
+    run = start(target, until="once")
+    assert run.worker.await_termination(60)
+    assert handled(world) == ["1", "2", "late"]
+    assert world.lag("in") == 0
+    assert world.count("retry.1h") == world.lag("retry.1h") == 1
+    assert run.worker.status("retry")["parked"][world.topic("retry.1h")] == 1
+
+
+def test_until_empty_waits_for_what_is_parked(world, start):
+    target = world.app(NOTES.format(choices="retry=RetryPolicy('1s')"))
+    world.send("in", b"1", b"late")
+    run = start(target, until="empty")
+    assert run.worker.await_termination(60)
+    assert [(note["value"], note["attempt"]) for note in world.notes()][-1] == ("late", 2)
+    assert (world.lag("in"), world.lag("retry.1s")) == (0, 0)
+    assert run.worker.figures.total("done") == 2
+
+
+def test_from_latest_is_committed_at_once(world, start):
+    """So that what comes before the first record is handled is not passed over by a restart."""
+    target = world.app(NOTES.format(choices=""), partitions=1)
+    (place,) = world.places("in")
+    world.send("in", b"old", b"older")
+    run = start(target, start_from="latest")
+    world.wait(run, "its word", lambda: place in world.committed("in"))
+    run.stop()
+    assert world.committed("in")[place].offset == 2
+    world.send("in", b"new")
+    run = start(target, start_from="latest", until="empty")
+    assert run.worker.await_termination(60)
+    assert handled(world) == ["new"]
+
+
+def delete_up_to(world, offset):
+    (place,) = world.places("in")
+    request = [confluent_kafka.TopicPartition(*place, offset)]
+    for future in world.admin.client.delete_records(request).values():
+        future.result(30)
+
+
+@pytest.mark.parametrize("choice", ["stop", "continue"])
+def test_records_that_are_gone_before_the_start(world, start, choice):
+    target = world.app(NOTES.format(choices=f"on_data_loss={choice!r}"), partitions=1)
+    world.send("in", b"1")
+    first = start(target, until="empty")
+    assert first.worker.await_termination(60)
+    world.send("in", b"2", b"3", b"4")
+    delete_up_to(world, 3)
+    run = start(target, until="empty")
+    if choice == "stop":
+        with pytest.raises(DataLossError, match="2 records were deleted unread"):
+            run.worker.await_termination(60)
+        assert handled(world) == ["1"]
+        assert world.lag("in") == 3
+    else:
+        assert run.worker.await_termination(60)
+        assert handled(world) == ["1", "4"]
+        assert len(run.worker.status("main")["lost"]) == 1
+
+
+@pytest.mark.parametrize("choice", ["stop", "continue"])
+def test_records_that_are_gone_while_it_runs(world, start, choice):
+    """They are deleted while the partition is held back."""
+    target = world.app(
+        f"""
+        app = App(NAME, on_data_loss={choice!r})
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            note(value=record.value.decode())
+            while record.value == b"0" and not Path(NOTES).with_name("go").exists():
+                time.sleep(0.01)
+        """,
+        partitions=1,
+    )
+    world.send("in", b"0")
+    run = start(target, max_in_flight=1)
+    world.wait(run, "the first", lambda: handled(world) == ["0"])
+    (partition,) = run.worker._assignment.partitions.values()
+    world.wait(run, "it is held back", lambda: partition.paused)
+    world.send("in", *[b"%d" % number for number in range(1, 8)])
+    delete_up_to(world, 5)
+    (world.folder / "go").touch()
+    if choice == "stop":
+        with pytest.raises(DataLossError, match="deleted unread"):
+            run.worker.await_termination(60)
+        assert handled(world) == ["0"]
+    else:
+        world.wait(run, "the rest", lambda: world.lag("in") == 0)
+        run.stop()
+        assert {"5", "6", "7"} <= set(handled(world))
+        assert not {"1", "2"} & set(handled(world))
+        assert run.worker.status("main")["lost"]
+
+
+def test_the_topic_of_a_delay_that_was_removed_is_still_served(world, start):
+    target = world.app(NOTES.format(choices="retry=RetryPolicy('1s 2s')"), partitions=1)
+    world.send("in", b"late")
+    run = start(target)
+    world.wait(run, "it is parked", lambda: world.count("retry.1s") == 1)
+    run.stop()
+    (parked,) = world.records("retry.1s")
+    world.app(NOTES.format(choices="retry=RetryPolicy('2s')"), partitions=1)
+    sys.modules.pop(target.partition(":")[0])
+    run = start(target, until="empty")
+    assert run.worker.await_termination(60)
+    assert world.lag("retry.1s") == 0
+    assert world.notes()[-1]["attempt"] == 2
+    assert parked.value == b"late"
+
+
+@pytest.fixture
+def watched(world):
+    target = world.app("""
+        app = App(NAME, retry=RetryPolicy("1s"))
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            if record.value == b"bad":
+                raise Bury("no good")
+            ctx.log.warning("a word of the handler's")
+    """)
+    made = Driver(target, world.folder, world.bootstrap, "--engine", "worker",
+                  "--metrics-port", "0", "--log-format", "json")  # fmt: skip
+    yield made
+    made.kill()
+
+
+def ask(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_figures_health_and_lines_for_machines(world, watched):
+    world.send("in", b"good", b"bad")
+    world.wait(watched, "its port", lambda: "figures: port" in watched.output())
+    port = int(re.search(r"figures: port (\d+)", watched.output())[1])
+    world.wait(watched, "ready", lambda: ask(port, "/ready")[0] == 200)
+    assert ask(port, "/live") == (200, "ok\n")
+    world.wait(watched, "all", lambda: world.lag("in") == 0)
+    code, figures = ask(port, "/metrics")
+    app = f'app="{world.prefix}"'
+    assert code == 200
+    assert f'redrive_records_total{{{app},lane="main",outcome="done"}} 1.0' in figures
+    assert f'redrive_records_total{{{app},lane="main",outcome="bury"}} 1.0' in figures
+    for name in ("redrive_in_flight_records", "redrive_lag_records", "redrive_lateness_seconds",
+                 "redrive_handler_seconds", "redrive_commit_seconds", "redrive_rebalances_total",
+                 "redrive_commit_failures_total", "redrive_hung_handlers_total",
+                 "redrive_assigned_partitions", "redrive_refused_writes"):  # fmt: skip
+        assert name in figures, name
+    watched.stop()
+    assert watched.wait(1) == 0
+    lines = [json.loads(line) for line in watched.output().splitlines() if line.startswith("{")]
+    (buried,) = [line for line in lines if line.get("outcome") == "bury"]
+    (word,) = [line for line in lines if "a word of" in line["message"]]
+    for line in (buried, word):
+        assert line["app"] == world.prefix
+        assert line["topic"] == world.topic("in")
+        assert {"partition", "offset", "id", "attempt"} <= line.keys()
+    assert (buried["reason"], buried["attempt"]) == ("rejected", 1)
+
+
+# Room
+
+
+def test_a_slow_handler_holds_back_its_partition_and_no_other(world, start):
+    target = world.app(
+        """
+        app = App(NAME, concurrency=4, ordering="partition")
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            while record.partition == 0 and not Path(NOTES).with_name("go").exists():
+                time.sleep(0.01)
+        """,
+        partitions=2,
+    )
+    topic = world.topic("in")
+    world.publisher.publish(
+        [Write(topic, b"k", b"x" * 100, (), number % 2) for number in range(20_000)]
+    )
+    run = start(target, max_in_flight=100)
+    slow, fast = world.places("in")
+    world.wait(run, "the fast one", lambda: _is_at(world, fast, 10_000))
+    held = run.worker._assignment.partitions[slow]
+    assert held.paused
+    assert held.in_flight <= 100 + 1001  # what one turn may read
+    (world.folder / "go").touch()
+    world.wait(run, "the slow one", lambda: world.lag("in") == 0)
+    run.stop()
+
+
+def _is_at(world, place, offset):
+    found = world.committed("in")
+    return place in found and found[place].offset == offset
+
+
+def test_large_records_are_held_back_by_their_bytes(world, start):
+    target = world.app(
+        """
+        app = App(NAME, concurrency=2, ordering="unordered")
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            while not Path(NOTES).with_name("go").exists():
+                time.sleep(0.01)
+        """,
+        partitions=1,
+    )
+    world.send("in", *[b"%03d" % number + b"x" * 200_000 for number in range(200)])
+    run = start(target, max_bytes_in_flight=1_000_000)
+    world.wait(run, "its partition", lambda: run.worker.assigned == 1)
+    (partition,) = run.worker._assignment.partitions.values()
+    world.wait(run, "it is held back", lambda: partition.paused)
+    # At most what librdkafka had fetched for one turn, however much is in the topic.
+    assert partition.bytes_in_flight < 25_000_000
+    (world.folder / "go").touch()
+    world.wait(run, "all", lambda: world.lag("in") == 0)
+    run.stop()

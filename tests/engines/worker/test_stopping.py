@@ -1,0 +1,137 @@
+"""How a worker ends: in order, at once, and in spite of handlers that do not."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+import pytest
+from driver import Driver
+
+WAITS = """
+    app = App(NAME, concurrency=2, ordering="unordered")
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        note(what="start", offset=record.offset)
+        while not Path(NOTES).with_name("go").exists():
+            time.sleep(0.01)
+        note(what="end", offset=record.offset)
+"""
+
+
+@pytest.fixture
+def drive(world):
+    drivers = []
+
+    def begin(target, *options):
+        made = Driver(target, world.folder, world.bootstrap, "--engine", "worker", *options)
+        drivers.append(made)
+        return made
+
+    yield begin
+    for each in drivers:
+        each.kill()
+
+
+def told(world, what):
+    return [note["offset"] for note in world.notes() if note["what"] == what]
+
+
+def test_a_signal_lets_what_runs_end_and_commits_exactly_that(world, drive):
+    target = world.app(WAITS, partitions=1)
+    world.send("in", *[b"%d" % number for number in range(10)])
+    run = drive(target)
+    world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
+    run._process.send_signal(signal.SIGTERM)
+    world.wait(run, "its word", lambda: "stopping" in run.output())
+    (world.folder / "go").touch()
+    assert run.wait(60) == 0, run.output()
+    assert len(told(world, "end")) == 2
+    again = drive(target, "--until-empty")
+    assert again.wait(60) == 0, again.output()
+    assert sorted(told(world, "start")) == list(range(10))  # each once
+
+
+def test_a_handler_that_does_not_end_is_not_waited_for_longer_than_was_said(world, drive):
+    target = world.app(WAITS, partitions=1)
+    world.send("in", b"0", b"1", b"2")
+    run = drive(target, "--drain", "500ms")
+    world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
+    run._process.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 0, run.output()
+    assert "they run again" in run.output()
+    assert world.committed("in")[world.places("in")[0]].offset == 0
+    (world.folder / "go").touch()
+    again = drive(target, "--until-empty")
+    assert again.wait(60) == 0, again.output()
+    assert sorted(told(world, "end")) == [0, 1, 2]
+
+
+def test_a_second_signal_ends_it_at_once(world, drive):
+    target = world.app(WAITS, partitions=1)
+    world.send("in", b"0")
+    run = drive(target)
+    world.wait(run, "one that runs", lambda: bool(told(world, "start")))
+    run._process.send_signal(signal.SIGTERM)
+    world.wait(run, "its word", lambda: "stopping" in run.output())
+    run._process.send_signal(signal.SIGTERM)
+    assert run.wait(30) == 128 + signal.SIGTERM
+
+
+HANGS = {
+    "sync": """
+        @app.handler(topic("in"), timeout="300ms")
+        def handle(record, ctx):
+            hang_maybe(record)
+    """,
+    "beside": """
+        @app.handler(topic("in"), timeout="300ms")
+        def handle(record, ctx):
+            hang_maybe(record)
+
+        @app.handler(topic("other"))
+        async def other(record, ctx):
+            pass
+    """,
+    "batch": """
+        @app.handler(topic("in"), timeout="300ms", batch=1)
+        def handle(records, ctx):
+            hang_maybe(records[0])
+    """,
+}
+
+
+@pytest.mark.parametrize("policy", ["RetryPolicy('1s')", "RetryPolicy()"])
+@pytest.mark.parametrize("form", list(HANGS))
+def test_a_handler_that_hangs_is_given_up_and_its_policy_decides(
+    world, start, form, policy, caplog
+):
+    caplog.set_level(logging.ERROR, "redrive")
+    target = world.app(
+        f"""
+    app = App(NAME, concurrency=2, retry={policy})
+
+    def hang_maybe(record):
+        note(what="start", offset=record.offset)
+        while record.value == b"hangs" and not Path(NOTES).with_name("go").exists():
+            time.sleep(0.01)
+    """
+        + HANGS[form].replace("\n    ", "\n"),
+        partitions=1,
+    )
+    world.send("in", b"hangs", b"1", b"hangs", b"2", b"hangs")
+    run = start(target)
+    world.wait(run, "all", lambda: world.lag("in") == 0)
+    if "1s" in policy:
+        assert world.count("retry.1s") == 3
+    else:
+        assert world.values("dead") == [b"hangs"] * 3
+    assert run.worker.counting.hung >= 3
+    first = next(record for record in caplog.records if "did not end within" in record.message)
+    assert f"{world.topic('in')}[0]@0" in first.message
+    assert "hang_maybe" in first.message  # its stack
+    assert (first.topic, first.partition, first.offset) == (world.topic("in"), 0, 0)
+    run.worker.stop(60)
+    assert run.worker._ended.is_set()
+    (world.folder / "go").touch()
