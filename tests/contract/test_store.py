@@ -51,6 +51,14 @@ def test_what_was_known_of_an_id_is_told_and_left_as_it_is(under_test) -> None:
     assert under_test.known() == {"1": done(ONE), "2": done(TWO), "3": done(NONE)}
 
 
+def test_records_without_a_value_have_no_fingerprint(under_test) -> None:
+    for _ in range(2):
+        with committed(under_test.store) as session:
+            session.claim(NONE)
+            session.mark(done=[NONE])
+    assert under_test.known() == {"3": done(NONE)}
+
+
 def test_a_parked_id_is_told_with_its_attempt_and_can_become_done(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(ONE, TWO)
