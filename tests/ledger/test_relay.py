@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import urllib.error
 import urllib.request
+from itertools import count, islice
 
 import psycopg
 import pytest
 from relaying import InThread, Post, Process, grow_limit, wait_for
 
 from redrive.errors import ConfigurationError, LedgerError
-from redrive.ledger.outbox import Outbound
+from redrive.ledger.names import BUCKETS
+from redrive.ledger.outbox import Outbound, aggregate_number
 from redrive.ledger.publishing import KafkaAwayError, Publishing
-from redrive.ledger.relay_metrics import RelayCollector, health
+from redrive.ledger.relay_metrics import RelayCollector, checks
 from redrive.record import Write
 from redrive.serving import served
 
@@ -28,8 +30,21 @@ def topic(redrive_topic) -> str:
     return redrive_topic("out", partitions=3)
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """What was refused is tried again soon."""
+    monkeypatch.setattr("redrive.ledger.refusals.LONGEST_WAIT", 1.0)
+
+
 def values(post, topic):
     return sorted(record.value for record in post.arrived(topic))
+
+
+def apart_from(write):
+    """Messages for other keys that do not share a lock with this one's."""
+    bucket = aggregate_number(write) % BUCKETS
+    others = (Write(write.topic, b"soon-%d" % number, b"soon") for number in count())
+    return (one for one in others if aggregate_number(one) % BUCKETS != bucket)
 
 
 def test_a_row_becomes_the_record_byte_for_byte(post, topic):
@@ -80,8 +95,9 @@ def test_what_is_rolled_back_is_never_published(post, topic):
 def test_a_writer_that_commits_late_is_not_passed_over(post, topic):
     """Its number is lower than those that were published long before it was committed."""
     with InThread(post), psycopg.connect(post.database) as late:
-        post.insert(late, Write(topic, b"late", b"late"))
-        post.send(*(Write(topic, b"soon-%d" % n, b"soon") for n in range(200)))
+        waits = Write(topic, b"late", b"late")
+        post.insert(late, waits)
+        post.send(*islice(apart_from(waits), 200))
         wait_for("those that were committed", lambda: post.count(topic) == 200)
         wait_for("their deletion", lambda: post.waiting() == 0)
         late.commit()
@@ -90,7 +106,7 @@ def test_a_writer_that_commits_late_is_not_passed_over(post, topic):
 
 
 def test_one_is_published_when_it_is_committed_not_when_it_is_time_to_look(post, topic):
-    with InThread(post, poll=3600) as relay:
+    with InThread(post, poll=3600, lease_seconds=3600) as relay:
         wait_for("its shards", lambda: relay.figures.shards == 32)
         for number in range(5):
             post.send(Write(topic, b"k", b"%d" % number))
@@ -161,11 +177,11 @@ def test_nothing_is_deleted_before_kafka_has_it(post, topic, redrive_stack):
             post.send(*(Write(topic, b"%d" % n, b"later") for n in range(50)))
             wait_for("trouble", lambda: relay.figures.trouble.startswith("kafka"))
             assert post.waiting() == 50
-            assert health(relay).startswith("kafka")
+            assert checks(relay)["/ready"]().startswith("kafka")
         finally:
             broker.start()
         wait_for("the others", lambda: post.waiting() == 0)
-        wait_for("no trouble", lambda: health(relay) == "")
+        wait_for("no trouble", lambda: not checks(relay)["/ready"]())
     assert len({record.header("id") for record in post.arrived(topic)}) == 100
 
 
@@ -200,7 +216,7 @@ def test_a_session_that_was_ended_is_made_anew(post, topic):
 # What Kafka refuses
 
 
-def test_a_topic_that_is_not_there_stops_nobody_else(post, topic, redrive_topic, caplog):
+def test_a_topic_that_is_not_there_stops_nobody_else(post, topic, redrive_topic, impatient, caplog):
     missing = f"{topic}-missing"
     post.send(*(Write(missing, b"%d" % n, b"x") for n in range(3)))
     post.send(*(Write(topic, b"%d" % n, b"%d" % n) for n in range(3)))
@@ -218,7 +234,9 @@ def test_a_topic_that_is_not_there_stops_nobody_else(post, topic, redrive_topic,
     assert len(told) == 1
 
 
-def test_a_row_that_is_too_large_holds_its_key_and_nobody_else(post, redrive_topic, redrive_stack):
+def test_a_row_that_is_too_large_holds_its_key_and_nobody_else(
+    post, redrive_topic, redrive_stack, impatient
+):
     topic = redrive_topic("small", config={"max.message.bytes": "2000"})
     post.send(
         Write(topic, b"a", b"1"),
@@ -270,12 +288,13 @@ def test_backlog_and_figures_are_shown(post, topic):
     post.send(*(Write(f"{topic}-missing", b"%d" % n, b"") for n in range(7)))
     post.send(Write(topic, b"k", b""))
     relay = post.drain()
-    with served(0, RelayCollector(relay), lambda: health(relay)) as port:
+    with served(0, RelayCollector(relay), checks(relay)) as port:
         shown = urllib.request.urlopen(f"http://localhost:{port}/metrics").read().decode()
-        assert urllib.request.urlopen(f"http://localhost:{port}/health").read() == b"ok\n"
+        for path in ("/live", "/ready"):
+            assert urllib.request.urlopen(f"http://localhost:{port}{path}").read() == b"ok\n"
         relay.figures.trouble = "kafka: away"
         with pytest.raises(urllib.error.HTTPError, match="503"):
-            urllib.request.urlopen(f"http://localhost:{port}/health")
+            urllib.request.urlopen(f"http://localhost:{port}/ready")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://localhost:{port}/else")
     labels = f'app="{post.app}",topic="{topic}'

@@ -32,7 +32,7 @@ def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command'
         str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve /metrics and /health here.")
+        int | None, typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready here.")
     ] = None,
 ) -> None:
     """Publish the outbox of an app to Kafka; several may run, and share the work.
@@ -59,7 +59,7 @@ def _run(
     app: str, settings: Settings, options: tuple[int, float, int | None], *, until_empty: bool
 ) -> None:
     from redrive.ledger.relay import Relay
-    from redrive.ledger.relay_metrics import RelayCollector, health
+    from redrive.ledger.relay_metrics import RelayCollector, checks
     from redrive.processing.collector import tune_collector
     from redrive.serving import served
 
@@ -78,9 +78,9 @@ def _run(
         )
         stopping.be_orderly()
         tune_collector()
-        with served(port, RelayCollector(relay), lambda: health(relay)) as bound:
+        with served(port, RelayCollector(relay), checks(relay)) as bound:
             if bound is not None:
-                console.print(f"figures: port {bound}, /metrics and /health")
+                console.print(f"figures: port {bound}, /metrics /live /ready")
             console.print(f"publishing the outbox of {app}")
             try:
                 relay.run(until_empty=until_empty)

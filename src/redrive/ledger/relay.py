@@ -35,6 +35,7 @@ CHUNK: Final = 4000
 
 _PATIENCE: Final = 10.0
 _POLL: Final = 1.0
+_NOTICE_SIGNALS: Final = 0.5
 _BALANCE: Final = 1.0
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
@@ -62,7 +63,7 @@ class Relay:
         self._stopping = stopping
         self._lease_seconds = lease_seconds
         self._batch = batch
-        self._poll = poll
+        self._poll = min(poll, lease_seconds / 4)  # the session must not seem dead
         self._publishing = Publishing(settings, min(_PATIENCE, lease_seconds / 2))
         self._pause = _FIRST_PAUSE
         self._handed_over = False
@@ -111,8 +112,16 @@ class Relay:
             if not found:
                 if until_empty and outgoing.is_empty(self.refusals.now()):
                     return
-                for _ in connection.notifies(timeout=self._poll, stop_after=1):
-                    pass
+                self._wait_for_word(connection)
+
+    def _wait_for_word(self, connection: Connection) -> None:
+        """Until a writer has committed something, or it is time to look; all words are one."""
+        end = time.monotonic() + self._poll
+        while not self._stopping() and (left := end - time.monotonic()) > 0:
+            if [*connection.notifies(timeout=min(left, _NOTICE_SIGNALS), stop_after=1)]:
+                break
+        for _ in connection.notifies(timeout=0):
+            pass
 
     def _publish(self, connection: Connection, outgoing: Outgoing, shards: list[int]) -> bool:
         """One transaction; gives whether there was anything to do."""
@@ -174,6 +183,7 @@ class Relay:
         end = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         while not self._stopping() and (left := end - time.monotonic()) > 0:
+            self.figures.alive = time.monotonic()
             time.sleep(min(left, 0.1))
 
     def _is_well(self) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from redrive.ledger.backlog import backlogs
 from redrive.ledger.relay import Relay
+from redrive.serving import Health
 
 _SILENCE: Final = 30.0
 _CONNECT_SECONDS: Final = 3
@@ -84,12 +85,14 @@ class RelayCollector(Collector):
         return [self._relay.app, value] if label else [self._relay.app]
 
 
-def health(relay: Relay) -> str:
-    """What is in the way; empty when the relay works."""
-    silence = time.monotonic() - relay.figures.alive
-    if relay.figures.trouble:
-        return relay.figures.trouble
-    return f"nothing heard for {silence:.0f} s" if silence > _SILENCE else ""
+def checks(relay: Relay) -> dict[str, Health]:
+    """Where somebody asks how the relay is, and what is in the way; empty when nothing is."""
+
+    def live() -> str:
+        silence = time.monotonic() - relay.figures.alive
+        return f"nothing heard for {silence:.0f} s" if silence > _SILENCE else ""
+
+    return {"/live": live, "/ready": lambda: relay.figures.trouble}
 
 
 def _labels(label: str) -> list[str]:

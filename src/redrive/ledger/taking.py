@@ -63,7 +63,11 @@ class Outgoing:
         self._cursor.execute(query, parameters, prepare=True)
         rows = self._cursor.fetchall()
         rows.sort(key=itemgetter(0))
-        return [_taken(row) for row in rows]
+        return [
+            _new(Taken, (number, _new(Write, (topic, key, value, headers, partition, None))))
+            for number, topic, key, value, partition, id_, packed in rows
+            for headers in [((ID_HEADER, id_.encode()), *(_unpacked(packed) if packed else ()))]
+        ]
 
     def is_empty(self, held: Held) -> bool:
         """Whether nothing waits, in any shard, but what is held back."""
@@ -85,11 +89,6 @@ class Outgoing:
         }
 
 
-def _taken(row: tuple[Any, ...]) -> Taken:
-    number, topic, key, value, partition, id_, packed = row
-    headers: Headers = ((ID_HEADER, id_.encode()),)
-    if packed is not None:
-        headers += tuple(
-            (name, None if text is None else b64decode(text)) for name, text in json.loads(packed)
-        )
-    return _new(Taken, (number, _new(Write, (topic, key, value, headers, partition, None))))
+def _unpacked(packed: str) -> Headers:
+    pairs = json.loads(packed)
+    return tuple((name, None if text is None else b64decode(text)) for name, text in pairs)
