@@ -30,8 +30,19 @@ def stack_arguments(redrive_stack):
 # Against a real Kafka and PostgreSQL
 
 
-def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, stack_arguments):
+def test_a_delivery_with_a_database_needs_the_ledger_in_it(redrive, shop, redrive_database):
+    result = redrive("doctor", shop(delivery="outbox"), "--database", redrive_database, "--json")
+    ledger = findings(result)["ledger"]
+    assert (ledger["verdict"], ledger["todo"]) == ("wrong", "run `redrive ledger migrate`")
+    result = redrive("doctor", "--database", redrive_database, "--json")
+    assert "ledger" not in findings(result)
+
+
+def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, redrive_database):
     target = shop(delivery="idempotent")
+    assert redrive("ledger", "migrate", "--database", redrive_database).exit_code == 0
+    stack_arguments = ["--bootstrap", redrive_stack.bootstrap, "--database", redrive_database]
+    stack_arguments += ["--json"]
     made = redrive(
         "topics", target, "--apply", "--create-sources", "--bootstrap", redrive_stack.bootstrap
     )
@@ -54,6 +65,7 @@ def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, stack_argum
         f"permissions on group {redrive_prefix}",
         "database",
         "database permissions",
+        "ledger",
     }  # fmt: skip
     assert found["broker"]["seen"] == f"1 broker at {redrive_stack.bootstrap}"
     # Measured on one machine; how far apart is not the test's business.

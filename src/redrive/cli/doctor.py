@@ -72,7 +72,7 @@ def examine(
         yield not_checked("database", "the settings are wrong")
         return
     yield from _kafka(settings, app, outage, probe=probe)
-    yield from check_database(settings.database, app)
+    yield from check_database(settings.database, app, settings.ledger_schema)
 
 
 def _kafka(settings: Settings, app: App | None, outage: int, *, probe: bool) -> Iterator[Finding]:

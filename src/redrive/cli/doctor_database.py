@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.app import App
 from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
+from redrive.guarantees import WITH_DATABASE
+from redrive.ledger.names import DEFAULT_SCHEMA
 from redrive.secret import Dsn
 
 if TYPE_CHECKING:
@@ -20,9 +22,11 @@ CLOCK_TOLERANCE: Final = 1000
 _CONNECT_SECONDS: Final = 5
 
 
-def check_database(dsn: Dsn | None, app: App | None) -> Iterator[Finding]:
+def check_database(
+    dsn: Dsn | None, app: App | None, schema: str = DEFAULT_SCHEMA
+) -> Iterator[Finding]:
     """Reachable, new enough, allowed to make its tables, and what time it thinks it is."""
-    needed = app is not None and app.delivery in {"idempotent", "outbox", "idempotent+outbox"}
+    needed = app is not None and app.delivery in WITH_DATABASE
     if dsn is None:
         yield _no_database(app, needed=needed)
         return
@@ -39,6 +43,8 @@ def check_database(dsn: Dsn | None, app: App | None) -> Iterator[Finding]:
     try:
         with psycopg.connect(dsn.reveal(), connect_timeout=_CONNECT_SECONDS) as connection:
             yield from _ask(connection, dsn)
+            if needed:
+                yield _ledger(connection, schema)
     except psycopg.ProgrammingError:
         # What is not understood cannot be masked either: neither it nor the error is shown.
         yield wrong(
@@ -52,6 +58,15 @@ def check_database(dsn: Dsn | None, app: App | None) -> Iterator[Finding]:
             f"{dsn} cannot be reached: {str(error).strip().splitlines()[-1]}",
             "check the address, the password and that PostgreSQL runs",
         )
+
+
+def _ledger(connection: psycopg.Connection[Any], schema: str) -> Finding:
+    from redrive.ledger.migrating import status
+
+    if status(connection, schema).complete:
+        return ok("ledger", f"its tables are in schema {schema}")
+    seen = f"its tables in schema {schema} are missing, or behind this redrive"
+    return wrong("ledger", seen, "run `redrive ledger migrate`")
 
 
 def clock_finding(subject: str, difference: int) -> Finding:

@@ -27,6 +27,7 @@ WORDS: Final = {
     "discard": "discarded",
     "hop": "moved on",
     "skip": "skipped",
+    "duplicate": "duplicates",
 }
 """What became of records, in the order in which it is told."""
 _ALWAYS: Final = ("done", "park", "bury")

@@ -39,7 +39,7 @@ class LaneFigures:
     """What one lane has done so far."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """By outcome: done, park, bury, discard, hop, skip."""
+    """By outcome: done, park, bury, discard, hop, skip, duplicate."""
     batches: int = 0
     failed_batches: int = 0
     last_trouble: str = ""

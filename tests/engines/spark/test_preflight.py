@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from running import World
 
+from redrive.config import load_settings
 from redrive.engines import preflight
 from redrive.engines.preflight import NotReadyError
+from redrive.errors import ConfigurationError
+from redrive.ledger.migrating import migrate
 
 APP = """
     app = App(NAME, retry=RetryPolicy("1s"))
@@ -54,3 +58,47 @@ def test_a_worker_of_the_same_app_is_a_rival(world: World) -> None:
             preflight.check(world.loaded(target), world.settings, target, engine="spark")
     finally:
         consumer.close()
+
+
+# Deliveries with a database
+
+
+def checked(world: World, *, ttl: int | None = None, **settings: str) -> preflight.Ready:
+    target = world.app(APP.replace("App(NAME", 'App(NAME, delivery="idempotent"'))
+    app = world.loaded(target)
+    app.inbox_ttl = ttl
+    given = load_settings({"bootstrap": world.bootstrap, **settings}, environ={})  # type: ignore[typeddict-item]  # -- names of settings
+    return preflight.check(app, given, target, engine="spark")
+
+
+def test_a_delivery_with_a_database_needs_its_address(world: World) -> None:
+    with pytest.raises(ConfigurationError, match="no database: give --database"):
+        checked(world)
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password(world: World) -> None:
+    with pytest.raises(NotReadyError, match="cannot be used") as raised:
+        checked(world, database="postgresql://me:hunter2@127.0.0.1:9/shop")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_database_without_the_ledger_says_what_to_run(world: World, redrive_database) -> None:
+    with pytest.raises(NotReadyError, match=r"run `redrive ledger migrate app_.*:app`"):
+        checked(world, database=redrive_database)
+
+
+def test_ids_are_remembered_longer_than_records_can_come_back(
+    world: World, redrive_database
+) -> None:
+    with psycopg.connect(redrive_database) as connection:
+        migrate(connection)
+    world.create(world.topic("in"))
+    day = 24 * 3600 * 1000
+    world.topics.configure(world.topic("in"), {"retention.ms": str(2 * day)})
+    ready = checked(world, database=redrive_database)
+    assert ready.inbox_ttl == 3 * day + 1000
+    with pytest.raises(ConfigurationError, match=r"inbox_ttl is 2d, .* come back for 2d1s"):
+        checked(world, ttl=2 * day, database=redrive_database)
+    assert checked(world, ttl=5 * day, database=redrive_database).inbox_ttl == 5 * day
+    world.topics.configure(world.topic("in"), {"retention.ms": "-1"})
+    assert checked(world, database=redrive_database).inbox_ttl is None
