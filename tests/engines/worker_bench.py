@@ -94,7 +94,8 @@ class FakeConsumer:
         self.paused.append(True)
 
     def resume(self, _: list[Any]) -> None:
-        self.paused.append(False)
+        if self.paused and self.paused[-1]:
+            self.paused.append(False)
 
     def incremental_assign(self, _: list[Any]) -> None: ...
 

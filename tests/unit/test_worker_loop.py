@@ -244,8 +244,9 @@ def test_a_partition_that_comes_again_is_not_paused(shop):
     made.bench.assign()
     made.bench.step()
     assert made.bench.partition.paused is False
+    assert made.bench.consumer.paused == [True, False]
     made.bench.step(*messages(0, 1))
-    assert made.bench.consumer.paused == [True, True]
+    assert made.bench.consumer.paused == [True, False, True]
 
 
 # Errors

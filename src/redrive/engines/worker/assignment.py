@@ -84,6 +84,8 @@ class Assignment:
         consumer.incremental_assign(
             [kafkas(place, Position(starts[place].offset)) for place in found]
         )
+        # librdkafka remembers that a partition was paused, also when it was away meanwhile.
+        consumer.resume([kafkas(place) for place in found])
         for place in found:
             self.open(place, starts[place], producers.get(place))
 

@@ -1,0 +1,95 @@
+"""The worker at full length: rolling restarts, twenty kills, a broker out of three."""
+
+from __future__ import annotations
+
+import pytest
+from crashing import SLOW, crash
+from guarantees import CommittedIsComplete, EveryRecordProcessed, FewDuplicates, OrderKept
+from processing import HANDLER, MANUAL, processing, rolling_restart
+from running import OnWorker, World
+
+from redrive.local import stack
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+
+COUNT = 10_000
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key", "unordered"])
+@pytest.mark.parametrize("source", [HANDLER, MANUAL], ids=["auto", "manual"])
+def test_rolling_restarts_keep_every_guarantee(world, ordering, source):
+    few = FewDuplicates(COUNT // 50)
+    order = [] if ordering == "unordered" else [OrderKept(ordering)]
+    pause = 0.004 if ordering == "partition" else 0.02
+    with (
+        processing(world, source.format(ordering=ordering, pause=pause)) as suite,
+        CommittedIsComplete(world, "in") as committed,
+    ):
+        rolling_restart(suite, COUNT)
+        suite.check(EveryRecordProcessed(), *order, few, committed)
+    print(f"{few.count} of {COUNT} ran more than once; looked {committed.looks} times")
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_kill_loses_nothing_and_repeats_little(world, number):
+    with processing(world, SLOW) as suite:
+        found = crash(suite, 20_000)
+    print(f"kill {number}: {found}")
+    assert found.lost == 0
+    assert found.repeated <= 250
+    assert found.works_again <= 10
+
+
+def test_killed_with_the_new_protocol_it_waits_for_its_name(world):
+    """The broker thinks it in use until the session times out, which is the broker's to say."""
+    with processing(world, SLOW, "--group-protocol", "consumer") as suite:
+        found = crash(suite, 5_000)
+        assert "still in use" in suite.runs[-1].output()
+    print(found)
+    assert found.lost == 0
+
+
+@pytest.fixture(scope="module")
+def three_brokers():
+    with stack(3, ephemeral=True) as running:
+        yield running
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_a_broker_out_of_three_is_killed(
+    three_brokers, redrive_prefix, tmp_path, monkeypatch, delivery
+):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    world = World(three_brokers.bootstrap, tmp_path, redrive_prefix)
+    target = world.app(
+        f"""
+        app = App(NAME, delivery={delivery!r}, concurrency=8, retry=RetryPolicy("500ms"))
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            time.sleep(0.005)
+            if ctx.attempt == 1 and record.offset % 20 == 0:
+                raise Retry("once")
+            ctx.send(topic("out"), record.value)
+        """,
+        partitions=6,
+    )
+    world.create(world.topic("out"), 6)
+    values = [b"%d" % number for number in range(6000)]
+    world.send("in", *values)
+    run = OnWorker().start(target, world.bootstrap)
+    try:
+        world.wait(run, "some of it", lambda: world.count("out") >= 600)
+        three_brokers.brokers[0].kill()
+        try:
+            world.wait(run, "all of it", lambda: {*world.values("out")} == {*values}, timeout=240)
+            world.wait(run, "progress", lambda: world.lag("in") == 0)
+        finally:
+            three_brokers.brokers[0].start()
+        run.stop()
+        assert world.values("dead") == []
+        if delivery == "transaction":
+            assert len(world.values("out")) == len(values)
+    finally:
+        run.kill()
+        world.close()
