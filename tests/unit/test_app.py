@@ -238,8 +238,10 @@ def test_spark_refuses_what_only_the_worker_can_do_and_says_so():
     problems = mistakes_of(app, "spark")
     assert [problem.partition(": ")[2].split(";")[0] for problem in problems] == [
         'handler of "a": GiveBack exists on the worker only',
-        'handler of "c": timeout= of a function that is not async exists on the worker only:'
-        " a task cannot go on without it",
+        (
+            'handler of "c": timeout= of a function that is not async exists on the worker only:'
+            " a task cannot go on without it"
+        ),
         "commit= exists on the worker only: on Spark each task commits",
     ]
 
