@@ -21,7 +21,7 @@ import typer.main
 from redrive.cli import app as cli
 
 ROOT = Path(__file__).parents[2]
-RUN = ("README.md", "docs/testing.md", "docs/handlers.md", "docs/retry.md")
+RUN = ("README.md", "docs/testing.md", "docs/handlers.md", "docs/retry.md", "docs/delivery.md")
 PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 )
