@@ -73,3 +73,25 @@ def test_waiting_for_something_that_does_not_happen(settings):
 def test_which_troubles_pass():
     assert is_passing(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
     assert not is_passing(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+
+def test_a_broker_that_is_gone_is_not_asked_for_ever(settings):
+    """librdkafka asks whom it took for the controller, until it is made to look who is there."""
+
+    class Client:
+        looked = False
+
+        def poll(self, _):
+            return 0
+
+        def list_topics(self, timeout):
+            self.looked = True
+
+    def request(client):
+        if not client.looked:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return "an answer"
+
+    admin = Admin(settings, patience=20)
+    admin._client = Client()
+    assert admin.ask("do something", request) == "an answer"

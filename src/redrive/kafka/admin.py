@@ -22,6 +22,7 @@ PATIENCE: Final = 30.0
 
 _EMPTY: Final = ConsumerGroupState.EMPTY
 _PAUSE: Final = 0.05
+_LOOK_TIMEOUT: Final = 1.0
 _PASSING: Final = frozenset(
     {
         "_TRANSPORT",
@@ -81,7 +82,15 @@ class Admin:
             self.client.poll(0)
             if not is_passing(error) or self._is_shut_out() or time.monotonic() >= end:
                 raise _cannot(what, error, self._trouble)
+            self._look_around()
             pause(_PAUSE)
+
+    def _look_around(self) -> None:
+        """Have librdkafka learn who is there: else it asks for ever a broker that is gone."""
+        try:
+            self.client.list_topics(timeout=_LOOK_TIMEOUT)
+        except KafkaException:
+            pass  # nobody answers: that is told by the request itself
 
     def _note_trouble(self, error: KafkaError) -> None:
         report_error(error)
