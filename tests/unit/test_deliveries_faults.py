@@ -1,0 +1,120 @@
+"""Outages and refusals in units of work, and what cannot be combined with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from deliveries import Database, inserting, made
+
+from redrive import Backoff, InPlace, RetryPolicy
+from redrive.errors import ConfigurationError, PublishError
+from redrive.guarantees import WITH_DATABASE
+from redrive.record import Write
+from redrive.testing import Simulation
+
+# Outages and refusals
+
+
+class Refusing:
+    """Refuses writes as long as it is told to."""
+
+    def __init__(self, sim: Simulation, *, outage: bool, value: bytes | None = None) -> None:
+        self.refuses = True
+        self._publish = sim.broker.publish
+        self._outage = outage
+        self._value = value
+        sim.broker.publish = self  # type: ignore[method-assign,assignment]  # -- a fault
+
+    def __call__(self, writes: Sequence[Write]) -> None:
+        if self.refuses and any(self._value in (None, write.value) for write in writes):
+            error = PublishError("no")
+            error.outage = self._outage
+            raise error
+        self._publish(writes)
+
+
+def test_while_the_broker_is_away_records_wait_and_nothing_counts_against_them(caplog) -> None:
+    _, sim, db = inserting("idempotent", RetryPolicy("5m"))
+    sim.send("orders", "one", key="a")
+    sim.send("orders", "two", key="b")
+    fault = Refusing(sim, outage=True)
+    sim.advance("1m")
+    assert (db.rows, sim.lag, sim.parked, sim.dead) == ([], 2, [], [])
+    assert len(sim.attempts) < 20
+    fault.refuses = False
+    sim.advance("10s")
+    assert sorted(db.rows) == [b"one", b"two"]
+    assert {each.tries for each in sim.attempts} == {each.attempt for each in sim.attempts} == {1}
+    told = [record.message for record in caplog.records if record.name == "redrive.delivery"]
+    assert len(told) == 2
+    assert told[0].startswith("nothing can be committed: no")
+    assert told[1].startswith("work is committed again")
+
+
+def test_a_failure_in_a_unit_that_is_undone_does_not_count(caplog) -> None:
+    app = made("idempotent", RetryPolicy(first=InPlace(3, Backoff("1s"))), ordering="partition")
+
+    @app.handler("orders")
+    def send(record, ctx):
+        ctx.send("told", record.value)
+        if record.value == b"bad":
+            raise ValueError("bad")
+
+    with Simulation(app) as sim:
+        fault = Refusing(sim, outage=True, value=b"good")
+        fault.refuses = False
+        sim.send("orders", "good")
+        sim.send("orders", "bad")
+        fault.refuses = True
+        sim.advance("1m")
+        fault.refuses = False
+        sim.run_until_empty()
+        tries = [each.tries for each in sim.attempts if each.record.value == b"bad"]
+        assert tries[:-2] == [1] * (len(tries) - 2)
+        assert tries[-2:] == [2, 3]
+        assert len(tries) > 4
+        assert [dead.record.value for dead in sim.dead] == [b"bad"]
+
+
+def test_a_refused_write_holds_its_own_record_and_those_behind_it_only() -> None:
+    _, sim, db = inserting("idempotent", RetryPolicy("5m"))
+    for key, value in (("a", "1"), ("b", "bad"), ("b", "behind"), ("c", "2")):
+        sim.send("orders", value, key=key)
+    fault = Refusing(sim, outage=False, value=b"bad")
+    sim.advance("1m")
+    assert sorted(db.rows) == [b"1", b"2"]
+    assert sim.lag == 2
+    assert sim.parked == sim.dead == []
+    fault.refuses = False
+    sim.advance("30s")
+    assert db.rows[2:] == [b"bad", b"behind"]
+
+
+# What cannot be
+
+
+def test_manual_acks_are_refused_with_the_reason() -> None:
+    for delivery in WITH_DATABASE:
+        app = made(delivery)
+        app.handler("orders", ack="manual")(lambda record, ctx: None)
+        with pytest.raises(ConfigurationError, match="committed when the handler returns"):
+            app.check()
+
+
+def test_a_sync_handler_with_a_time_out_is_refused_with_the_reason() -> None:
+    app = made("idempotent")
+    app.handler("orders", timeout="1s")(lambda record, ctx: None)
+    with pytest.raises(ConfigurationError, match="would stay open"):
+        app.check()
+
+
+def test_the_connection_is_the_handlers_only_while_it_runs() -> None:
+    app = made("idempotent")
+    kept = []
+    app.handler("orders")(lambda record, ctx: kept.append(ctx))
+    with Simulation(app, db=Database()) as sim:
+        sim.send("orders", "one")
+        sim.run()
+    with pytest.raises(Exception, match="after the record's outcome"):
+        _ = kept[0].db
