@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from delivery import inbox, relay
@@ -12,6 +13,8 @@ from delivery.world import world
 
 
 def main() -> None:
+    # So that what was started is ended when somebody ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parts = {"inbox": inbox.run, "relay": relay.run}
     wanted = sys.argv[1:] or list(parts)
     with world() as running:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from relaying import Post
 
 from redrive.ledger.migrating import migrate, require
 from redrive.ledger.outbox import Outbound, Outbox
@@ -80,6 +81,18 @@ def test_apps_write_and_do_not_read_what_they_send(acting):
         "create table redrive.own (id integer)",
         "insert into redrive.migration values (9, 'own')",
     )
+
+
+def test_a_relay_needs_no_more_than_its_role(
+    acting, roles, redrive_database, redrive_stack, redrive_topic
+):
+    topic = redrive_topic()
+    Outbox("shop").insert(acting("shop_app"), [Outbound(Write(topic, b"k", b"v"))])
+    as_relay = f"{redrive_database}&options=-crole%3D{roles['shop_relay']}"
+    post = Post(redrive_stack.bootstrap, as_relay, "shop")
+    post.drain()
+    assert post.count(topic) == 1
+    assert post.waiting() == 0
 
 
 def test_relays_read_and_delete(acting):

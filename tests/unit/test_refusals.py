@@ -55,6 +55,14 @@ def test_waiting_times_double_up_to_a_limit(refusals, clock):
     assert waits == [1, 2, 4, 8, 16, 32, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
 
 
+def test_many_rows_of_one_attempt_are_one_refusal(refusals, clock):
+    for number in range(4000):
+        refusals.hold(row(number), "too large")
+        refusals.hold_topic("gone", "missing")
+    clock.now += 1
+    assert refusals.now() == (frozenset(), frozenset(), frozenset())
+
+
 def test_only_the_first_refusal_is_news(refusals, clock):
     assert refusals.hold(row(1), "too large")
     clock.now += 1

@@ -94,6 +94,8 @@ class Refusals:
 
     def _hold(self, thing: _Thing, topic: str, reason: str) -> bool:
         before = self._holds.get(thing)
+        if before is not None and before.until > self._clock():
+            return False  # another row of the same attempt
         wait = FIRST_WAIT if before is None else min(2 * before.wait, LONGEST_WAIT)
         self._holds[thing] = _Hold(topic, reason, wait, self._clock() + wait)
         return before is None
