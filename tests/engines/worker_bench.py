@@ -138,18 +138,21 @@ class Bench:
         self.counting = Counting(app.name, Figures())
         self.delivering = Settling()
         self.start = Position(0)
+        self.outage: BaseException | None = None
+        self.postponed: list[TopicPartition] = []
         self.assignment = Assignment(
             app=app,
             scope=self.scope,
             dispatcher=self.dispatcher,
             delivering=self.delivering,
             beginnings=SimpleNamespace(  # type: ignore[arg-type]  # -- as much of it as is used
-                fence_off=lambda _: {}, find=lambda places: dict.fromkeys(places, self.start)
+                fence_off=lambda _: {}, find=self._find
             ),
             kafka_log=SimpleNamespace(topics=lambda _: {}),  # type: ignore[arg-type]  # -- likewise
             counting=self.counting,
             revoke_wait=0,
             on_trouble=self._raise,
+            on_postponed=self.postponed.extend,
         )
         commits = Commits(self.consumer, "immediate", self.counting)  # type: ignore[arg-type]  # -- likewise
         self.assignment.commits = commits
@@ -200,6 +203,11 @@ class Bench:
 
     def _settle(self, processor: Any, report: Any) -> None:
         self.delivering.take(processor, report)
+
+    def _find(self, places: list[TopicPartition]) -> dict[TopicPartition, Position]:
+        if self.outage is not None:
+            raise self.outage
+        return dict.fromkeys(places, self.start)
 
     def _raise(self, error: BaseException) -> None:
         raise error

@@ -241,3 +241,56 @@ def test_the_executor_follows_from_the_apps_functions() -> None:
 
     found = executor_for(app, Scope(app, {}), Resources(app))
     assert isinstance(found, AsyncExecutor)
+
+
+@pytest.mark.parametrize("form", ["threads", "async"])
+def test_a_handler_that_does_not_end_is_left_behind_when_its_time_is_over(form: Form) -> None:
+    go = threading.Event()
+    began = threading.Event()
+
+    def handle(record: Record, ctx: Context) -> None:
+        began.set()
+        go.wait(60)
+
+    opened = Shop(form, app_with("threads", handle))
+    opened.dispatcher.offer(opened.processor, records(1))
+    assert began.wait(60)
+    assert opened.executor.close(0.05) is False
+    go.set()
+    assert opened.sent == opened.outcomes == []
+
+
+def test_an_async_handler_that_does_not_end_is_cancelled_when_its_time_is_over() -> None:
+    app = App("shop")
+    began, ended = threading.Event(), threading.Event()
+
+    @app.handler("t")
+    async def handle(record: Record, ctx: Context) -> None:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    opened = Shop("async", app)
+    opened.dispatcher.offer(opened.processor, records(1))
+    assert began.wait(60)
+    assert opened.executor.close(0.05) is False
+    assert ended.wait(60)
+
+
+def test_records_of_a_batch_that_are_called_alone_have_a_calls_time_each() -> None:
+    app = App("shop", concurrency=1)
+    since: list[float] = []
+
+    @app.handler("t", batch=10, timeout="1h")
+    def handle(batch: list[Record], ctx: Context) -> None:
+        since.append(opened.scope.under_way[threading.get_ident()].since)
+        if len(batch) > 1:
+            raise ValueError("it does not say which")
+
+    opened = Shop("threads", app)
+    opened.run(records(3))
+    opened.executor.close()
+    assert len(since) == 4
+    assert since == sorted(set(since))

@@ -21,6 +21,7 @@ class Partition:
         self.settled: list[int] = []
         self.forgotten: list[int] = []
         self.database_is_down = False
+        self.closed = False
 
     def settle(self, offsets: Sequence[int]) -> None:
         self.settled += offsets
@@ -154,6 +155,16 @@ def test_it_is_never_hot_however_often_it_is_pumped(setup):
         setup.delivery.pump()
         setup.clock.advance(10)
     assert len(setup.publishes) == 1
+
+
+def test_what_was_refused_is_let_go_of_when_its_partition_goes(setup):
+    setup.broker.refuse("dead", times=1)
+    setup.take(report(dead=[3]))
+    setup.delivery.pump()
+    setup.partition.closed = True
+    setup.clock.advance(REFUSED_WAIT)
+    assert setup.delivery.pump() == []
+    assert (setup.delivery.refused, setup.values("dead")) == (0, [])
 
 
 def test_those_refused_later_do_not_keep_the_first_waiting(setup):

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError
 from worker_bench import Bench, Message, end_of_partition
 
 from redrive import App, Backoff, GiveBack, Retry, RetryPolicy
+from redrive.engines.starts import DataLossError
 from redrive.engines.worker.loop import NameInUseError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
@@ -250,6 +251,25 @@ def test_a_partition_that_comes_again_is_not_paused(shop):
 
 
 # Errors
+
+
+def test_partitions_that_come_while_kafka_does_not_answer_are_taken_up_later(shop):
+    made = shop()
+    made.bench.lose()
+    made.bench.outage = BrokerError("nobody answers")
+    made.bench.assign()
+    assert [str(place) for place in made.bench.postponed] == ["t[0]"]
+    assert made.bench.assignment.partitions == {}
+    made.bench.step(*messages(0))
+    assert (made.calls, made.bench.consumer.commits) == ([], [])
+
+
+def test_other_mistakes_end_the_run(shop):
+    made = shop()
+    made.bench.lose()
+    made.bench.outage = DataLossError("records are gone")
+    with pytest.raises(DataLossError):
+        made.bench.assign()
 
 
 def test_records_that_are_gone_are_told_with_their_partition(shop):

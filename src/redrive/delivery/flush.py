@@ -123,7 +123,8 @@ class FlushDelivery:
         return complete
 
     def _try_again(self) -> list[Complete]:
-        items, self._refused = self._refused, []
+        # Those of partitions that went are their next owner's.
+        items, self._refused = [each for each in self._refused if not each.processor.closed], []
         try:
             self._publisher.publish([write for item in items for write in item.writes])
         except PublishError as error:

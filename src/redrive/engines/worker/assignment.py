@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.engines.worker.consuming import kafkas, places
 from redrive.engines.worker.partition import Partition
 from redrive.errors import RedriveError
+from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -47,6 +48,7 @@ class Assignment:
         counting: Counting,
         revoke_wait: float,
         on_trouble: Callable[[RedriveError], None],
+        on_postponed: Callable[[list[TopicPartition]], None],
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.settled = False
@@ -64,6 +66,7 @@ class Assignment:
         self.revoke_wait = revoke_wait
         """Seconds that running work has to end when its partition goes."""
         self._on_trouble = on_trouble
+        self._on_postponed = on_postponed
 
     # librdkafka calls these
 
@@ -77,6 +80,13 @@ class Assignment:
             producers = self._beginnings.fence_off(found)
             starts = self._beginnings.find(found)
             self._name_topics(found)
+        except BrokerError as error:
+            log.warning("%s: where partitions begin is asked again", error)
+            # Ours, but not read: nothing is known of them yet.
+            consumer.incremental_assign(assigned)
+            consumer.pause(assigned)
+            self._on_postponed(found)
+            return
         except RedriveError as error:
             self._on_trouble(error)
             consumer.incremental_unassign(assigned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -107,6 +108,7 @@ class Worker:
             counting=self.counting,
             revoke_wait=options.revoke_wait / 1000,
             on_trouble=self._note_error,
+            on_postponed=self._reopen_later,
         )
         self._looking = Looking(
             app=app,
@@ -326,9 +328,13 @@ class Worker:
             return
         self._consumer.pause([kafkas(place)])
         self._assignment.close(partition)
-        timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [lambda: self._reopen(place)])
-        timer.daemon = True
-        timer.start()
+        self._reopen_later([place])
+
+    def _reopen_later(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [partial(self._reopen, place)])
+            timer.daemon = True
+            timer.start()
 
     def _reopen(self, place: TopicPartition) -> None:
         owned = {(one.topic, one.partition) for one in self._consumer.assignment()}
@@ -341,10 +347,8 @@ class Worker:
             self._note_error(error)
             return
         except RedriveError as error:
-            log.warning("%s cannot be taken up again yet: %s", place, error)
-            timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [lambda: self._reopen(place)])
-            timer.daemon = True
-            timer.start()
+            log.warning("%s cannot be taken up yet: %s", place, error)
+            self._reopen_later([place])
             return
         self._assignment.open(place, start, producers.get(place))
         # Not by a seek: one that met the end of what is there is not read any more.
