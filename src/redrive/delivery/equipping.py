@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from redrive.delivery.together import Together
 from redrive.delivery.unit import Tools
 from redrive.delivery.units import Units
 from redrive.errors import ConfigurationError
@@ -42,7 +43,8 @@ def equip(
         connections=app.database_connections,
         schema=settings.ledger_schema,
     )
-    units = Units(Tools(scope, guarantee, publisher, clock), store, inbox_ttl=inbox_ttl)
+    tools = Tools(scope, guarantee, Together(publisher), clock)
+    units = Units(tools, store, inbox_ttl=inbox_ttl)
     scope.units = units
     return units
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from redrive import failpoints
 from redrive.delivery import claims
@@ -33,7 +33,7 @@ from redrive.processing.work import Lane, Lot, Result, Work
 from redrive.record import Write
 
 if TYPE_CHECKING:
-    from redrive.ports import Clock, Publisher
+    from redrive.ports import Clock
     from redrive.processing.outcomes import Outcome
     from redrive.processing.scope import Scope
 
@@ -49,13 +49,21 @@ class RevokedError(RedriveError):
     """The partition was taken away while its records were handled: somebody else does them."""
 
 
+class Publishes(Protocol):
+    """Writes messages."""
+
+    def publish(self, writes: Sequence[Write]) -> None:
+        """Write all of them; when this returns they are durable."""
+        ...
+
+
 @dataclass(frozen=True)
 class Tools:
     """What all units of a process share."""
 
     scope: Scope
     guarantee: Guarantee
-    publisher: Publisher
+    publisher: Publishes
     clock: Clock
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
+
+from psycopg import sql
 
 from redrive.delivery.store import (
     Claim,
@@ -30,6 +32,10 @@ from redrive.ledger.wires import (
 )
 from redrive.record import IdentifiedWrite, Write
 
+_SAVEPOINT: Final = sql.SQL("savepoint redrive_call")
+_NEXT_SAVEPOINT: Final = sql.SQL("release savepoint redrive_call; savepoint redrive_call")
+_BACK: Final = sql.SQL("rollback to savepoint redrive_call")
+
 
 class PostgresSession:
     """One transaction on one connection."""
@@ -39,8 +45,11 @@ class PostgresSession:
         self._inbox = inbox
         self._outbox = outbox
         self._whole: Block = None
-        self._call: Block = None
         self._in_call = False
+        self._guarded = False
+        """Whether what the call does comes after a savepoint of its own."""
+        self._savepoint = False
+        """Whether there is one, be it of an earlier call."""
         self._new: list[str] = []
         """Ids that nobody knew before: they are noted as done, though nothing is done yet."""
 
@@ -60,24 +69,24 @@ class PostgresSession:
         if isinstance(error, TransactionEndedError):
             await self._mend()
         with suppress(StoreDownError):  # then it is undone by the server
-            for block in (self._call, self._whole):
-                if block is not None:
-                    await self._wire.leave(block, error)
+            if self._whole is not None:
+                await self._wire.leave(self._whole, error)
 
     # One call
 
     @property
     def connection(self) -> Any:
         """What handlers have as `ctx.db`: from here on their call needs a savepoint."""
-        if self._in_call and self._call is None:
-            self._call = self._wire.enter_at_once()
+        if self._in_call and not self._guarded:
+            self._wire.run_at_once(self._guard())
         return self._wire.connection
 
     async def begin(self) -> None:
         """A call begins."""
         self._in_call = True
+        self._guarded = False
         if isinstance(self._wire, AsyncWire):  # `ctx.db` cannot wait for it
-            self._call = await self._wire.enter()
+            await self._wire.fetch(self._guard())
 
     async def keep(self, sends: Sequence[Write]) -> bool:
         """What the call did shall count, unless it sends what was sent before."""
@@ -103,14 +112,19 @@ class PostgresSession:
         await self._end_call(error)
 
     async def _end_call(self, error: BaseException | None) -> None:
-        block, self._call = self._call, None
         self._in_call = False
-        if block is not None:
-            await self._wire.leave(block, error)
+        if error is not None and self._guarded:
+            await self._wire.fetch(_BACK)
+
+    def _guard(self) -> sql.SQL:
+        """Begins a savepoint. The one of the call before ends with it: one round trip for both."""
+        statement = _NEXT_SAVEPOINT if self._savepoint else _SAVEPOINT
+        self._savepoint = self._guarded = True
+        return statement
 
     async def _remember(self, chosen: Sequence[str]) -> bool:
-        if self._call is None:
-            self._call = await self._wire.enter()
+        if not self._guarded:
+            await self._wire.fetch(self._guard())
         return len(await self._wire.fetch(*self._outbox.remembering(chosen))) == len(chosen)
 
     def _check_there(self, error: BaseException | None = None) -> None:

@@ -47,8 +47,8 @@ class Wire(Protocol):
         """End it: with an error it is rolled back."""
         ...
 
-    def enter_at_once(self) -> Block | None:
-        """Begin a savepoint without waiting; None: this connection cannot."""
+    def run_at_once(self, statement: sql.SQL) -> None:
+        """Run a statement without waiting; only a sync connection can. Raises psycopg's errors."""
         ...
 
 
@@ -67,18 +67,19 @@ class SyncWire:
     async def enter(self) -> Block:
         """Begin a transaction, or within one a savepoint."""
         with translated():
-            return self.enter_at_once()
+            block = self.connection.transaction()
+            block.__enter__()
+            return block
 
     async def leave(self, block: Block, error: BaseException | None = None) -> None:
         """End it."""
         with translated():
             block.__exit__(*_thrown(error))
 
-    def enter_at_once(self) -> Block | None:
-        """Begin a savepoint without waiting."""
-        block = self.connection.transaction()
-        block.__enter__()
-        return block
+    def run_at_once(self, statement: sql.SQL) -> None:
+        """Run a statement."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement)
 
 
 class AsyncWire:
@@ -106,9 +107,9 @@ class AsyncWire:
         with translated():
             await block.__aexit__(*_thrown(error))
 
-    def enter_at_once(self) -> Block | None:
+    def run_at_once(self, statement: sql.SQL) -> None:
         """Nothing is done at once here."""
-        return None
+        raise NotImplementedError(statement)
 
 
 @contextmanager
