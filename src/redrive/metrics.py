@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -76,12 +77,16 @@ class RunCollector(Collector):
         trouble = GaugeMetricFamily(
             "redrive_trouble", "1 while a lane cannot plan, such as in an outage.", labels=labels
         )
-        losses = self._counter("redrive_data_losses", "How often records were found to be gone.")
+        losses = self._counter(
+            "redrive_data_losses", "How often records were found to be gone.", "partition"
+        )
         for lane, status in statuses.items():
             lag.add_metric([self._app, lane], status.get("lag", 0))
             in_flight.add_metric([self._app, lane], status.get("in_flight", 0))
             trouble.add_metric([self._app, lane], float(bool(status.get("trouble"))))
-            losses.add_metric([self._app, lane], len(status.get("lost", ())))
+            where = Counter(told.partition(": ")[0] for told in status.get("lost", ()))
+            for place, count in where.items():
+                losses.add_metric([self._app, lane, place], count)
         yield from (lag, in_flight, trouble, losses)
 
     def _parked(self, status: Mapping[str, Any]) -> Iterator[Metric]:

@@ -17,6 +17,7 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
+from redrive.local.waiting import wait_until
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 
@@ -26,6 +27,12 @@ import time
 from redrive import App, Retry, RetryPolicy
 
 app = App("{name}", retry=RetryPolicy("1h"))
+
+@app.resource
+def notebook():
+    with open("opened", "a") as file:
+        yield file
+    open("closed", "a").close()
 
 @app.handler("{name}.in")
 def handle(record, ctx):
@@ -90,12 +97,12 @@ class Shop:
     def __init__(self, folder: Path, settings: Settings, name: str) -> None:
         self.name = name
         self.settings = settings
-        self._folder = folder
+        self.folder = folder
         self.write()
 
     def write(self, seconds: float = 0) -> None:
         text = SHOP.format(name=self.name, seconds=seconds)
-        (self._folder / "shop.py").write_text(text)
+        (self.folder / "shop.py").write_text(text)
 
     def make_topics(self) -> None:
         port = KafkaTopics(self.settings)
@@ -154,6 +161,8 @@ def test_once_ends_with_what_is_there_and_says_what_stays_parked(run, own_shop):
     parked = rf"^3 parked in {own_shop.name}\.retry\.1h, next due in 59m\d+s$"
     assert re.search(parked, once.said, re.MULTILINE), once.said
     assert not once.errors, "Spark's noise"
+    # Each worker closes what it has opened, as soon as Spark tells it to end.
+    assert wait_until((own_shop.folder / "closed").exists, timeout=10)
 
 
 def test_a_signal_ends_it_at_the_next_commit_and_the_next_run_finishes(run, own_shop):

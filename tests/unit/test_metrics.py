@@ -57,7 +57,7 @@ def shown(run):
         'redrive_in_flight_records{app="shop",lane="main"} 5.0',
         'redrive_trouble{app="shop",lane="main"} 1.0',
         'redrive_trouble{app="shop",lane="retry"} 0.0',
-        'redrive_data_losses_total{app="shop",lane="main"} 1.0',
+        'redrive_data_losses_total{app="shop",lane="main",partition="orders[0]"} 1.0',
         'redrive_parked_records{app="shop",topic="shop.retry.5s"} 3.0',
         'redrive_parked_records{app="shop",topic="shop.retry.1h"} 0.0',
         'redrive_next_due_timestamp_seconds{app="shop",topic="shop.retry.5s"} 1.5',

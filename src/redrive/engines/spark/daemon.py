@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from pyspark import daemon
 
@@ -22,8 +22,20 @@ _NEEDED: Final = (
 )
 
 
+_run_worker: Final = daemon.worker
+
+
+def _worker(connection: Any, authenticated: Any) -> int:
+    """A worker as Spark has it, which closes the app's resources when it ends for good."""
+    code: int = _run_worker(connection, authenticated)
+    if code and _OF_TASKS in sys.argv:
+        import_module("redrive.engines.spark.runtime").close_all()
+    return code
+
+
 if __name__ == "__main__":
     if _OF_TASKS in sys.argv:
         for name in _NEEDED:
             import_module(name)
+    daemon.worker = _worker  # type: ignore[assignment]  # -- the same, and one step more
     daemon.manager()

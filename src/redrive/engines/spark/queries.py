@@ -6,7 +6,7 @@ import tempfile
 import uuid
 from typing import TYPE_CHECKING, Unpack
 
-from redrive.config import SettingsArguments, load_settings
+from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.durations import Duration, milliseconds
 from redrive.engines import preflight
 from redrive.engines.spark import session
@@ -14,6 +14,7 @@ from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.planner import RUN_MARK
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import From, Lane, Until
+from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.loading import load_app
 from redrive.ports import Position
@@ -66,7 +67,7 @@ def start(
         app,
         spec,
         spark,
-        lanes=tuple(lane for lane in lanes if lane == "main" or app.delay_topics),
+        lanes=tuple(lane for lane in lanes if lane == "main" or _has_delays(app, settings)),
         until=until,
         trigger=None if trigger is None else milliseconds(trigger),
     )
@@ -79,6 +80,14 @@ def start(
         handle.stop(0)
         raise
     return handle
+
+
+def _has_delays(app: App, settings: Settings) -> bool:
+    """Whether records may be parked; also in a delay topic that no policy uses any more."""
+    if app.delay_topics:
+        return True
+    found = KafkaLog(settings, app.name).names(f"{app.name}.retry.")
+    return any(app.delay_of(name) is not None for name in found)
 
 
 def _leave_mark(app: App, spec: Spec) -> None:

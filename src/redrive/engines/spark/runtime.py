@@ -6,8 +6,11 @@ app, and never at import: worker processes are forks.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,6 +52,11 @@ class Runtime:
     """How lots run, where the app's delivery has a database."""
 
 
+log: Final = logging.getLogger("redrive.spark")
+
+_TO_CLOSE: Final = 5
+"""Seconds."""
+_closing: Final = threading.Lock()
 _runtimes: Final[dict[tuple[str, str, int], Runtime]] = {}
 
 
@@ -57,8 +65,37 @@ def runtime(spec: Spec) -> Runtime:
     # A fork has the parent's objects, but not its threads: it makes its own.
     key = (spec.target, spec.run, os.getpid())
     if key not in _runtimes:
+        _close_at_the_end()  # before there are other threads, to which the signal could go
         _runtimes[key] = _make(spec)
     return _runtimes[key]
+
+
+def _close_at_the_end() -> None:
+    """Have the app's resources closed when Spark ends, and tells its workers so by SIGHUP.
+
+    It is waited for in a thread: before each task Spark sets back how signals are handled, but not
+    which ones wait. A worker that Spark kills has no such chance, as no process has.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    threading.Thread(target=_end_with_spark, name="redrive-end", daemon=True).start()
+
+
+def _end_with_spark() -> None:
+    signal.sigwait([signal.SIGHUP])
+    close_all()
+    os._exit(0)
+
+
+def close_all() -> None:
+    """Close the resources of this process, once."""
+    with _closing:
+        signal.alarm(_TO_CLOSE)  # whatever does not end by then is ended
+        mine = [key for key in _runtimes if key[2] == os.getpid()]
+        for made in map(_runtimes.pop, mine):
+            try:
+                made.executor.close()
+            except Exception:
+                log.exception("a resource of %s did not close", made.app.name)
 
 
 def load(spec: Spec) -> App:

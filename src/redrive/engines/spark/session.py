@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,11 +82,38 @@ def _gateway(conf: SparkConf, on_line: Callable[[str], None]) -> Any:
 
 def _pump(source: int, on_line: Callable[[str], None]) -> None:
     with open(source, errors="replace") as lines:
-        for line in lines:
+        for line in without_last_words(lines):
             if line.strip() and not line.startswith(_NOISE):
                 on_line(line.rstrip())
 
 
+def without_last_words(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without the stack traces of planners whose query was stopped.
+
+    Spark closes their connection while they speak, and they complain of it.
+    """
+    trace: list[str] = []
+    for line in lines:
+        if line.startswith("Traceback "):
+            yield from _unless_last_words(trace)
+            trace = [line]
+        elif trace and line[:1].isspace():
+            trace.append(line)
+        elif trace:
+            yield from _unless_last_words([*trace, line])
+            trace = []
+        else:
+            yield line
+    yield from _unless_last_words(trace)
+
+
+def _unless_last_words(trace: list[str]) -> list[str]:
+    of_planner = any("python_streaming_source_runner" in line for line in trace)
+    cut_off = bool(trace) and trace[-1].startswith((" ", *_CUT_OFF))
+    return [] if of_planner and cut_off else trace
+
+
+_CUT_OFF: Final = ("BrokenPipeError", "ConnectionResetError", "EOFError")
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _NOISE: Final = (
     "WARNING: Using incubator modules",
