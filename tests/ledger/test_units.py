@@ -15,9 +15,11 @@ import pytest
 from sides import PATIENCE, Side, effects, inserting, join, waits_for_a_rival
 
 from redrive import App, Retry, RetryPolicy, header
+from redrive.delivery.units import Units
 from redrive.errors import PublishError
 from redrive.guarantees import GUARANTEES, WITH_DATABASE
 from redrive.ledger.inbox import Inbox
+from redrive.ledger.names import lock_class
 
 INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
 Make = Callable[..., Side]
@@ -385,3 +387,47 @@ def test_units_take_ids_in_one_order(make: Make, monkeypatch) -> None:
     side.send(("c", "3"), ("a", "1"), ("b", "2"))
     side.run()
     assert taken == [["a", "b", "c"]]
+
+
+# Growing old
+
+
+def test_old_ids_are_forgotten_by_whoever_works_and_by_one_at_a_time(
+    make: Make, connection, other, monkeypatch
+) -> None:
+    side = make(inserting(id=header("id"))(shop()))
+    units = side.runner._scope.units
+    assert isinstance(units, Units)
+    units._inbox_ttl = 3600 * 1000
+    side.send(("old", "old"))
+    side.run()
+    connection.execute("update redrive.inbox set at = now() - interval '2 hours'")
+    connection.commit()
+
+    def work(name: str) -> None:
+        units._expire_at = 0.0
+        side.send((name, name))
+        side.run()
+
+    key = lock_class("expire", "redrive", "shop")
+    other.execute("select pg_advisory_lock(%s, 0)", [key])
+    work("new")
+    assert known(connection) == {"old": ("done", 1), "new": ("done", 1)}
+    other.execute("select pg_advisory_unlock(%s, 0)", [key])
+    work("newer")
+    assert known(connection) == {"new": ("done", 1), "newer": ("done", 1)}
+
+
+def test_a_record_that_is_retried_does_not_grow_old(make: Make, connection) -> None:
+    def fail_once(record: Any, ctx: Any) -> None:
+        if ctx.attempt == 1:
+            raise Retry("not yet")
+
+    side = make(inserting(fail_once, id=header("id"))(shop(retry=RetryPolicy("5m"))))
+    side.send(("1", "one"))
+    side.run()
+    connection.execute("update redrive.inbox set at = now() - interval '2 hours'")
+    connection.commit()
+    side.run_until_empty()
+    [(age,)] = connection.execute("select now() - at < interval '1 hour' from redrive.inbox")
+    assert age

@@ -54,13 +54,9 @@ class Units:
     @property
     def stuck(self) -> int:
         """How many records wait because what they write is refused, or a rival is in the way."""
+        for work in [work for work in list(self._stuck) if work.processor.closed]:
+            self._stuck.pop(work, None)  # somebody else has its partition by now
         return len(self._stuck)
-
-    def take_stuck(self) -> int:
-        """How many they are, for a task that ends: they will be other records in the next."""
-        stuck = len(self._stuck)
-        self._stuck.clear()
-        return stuck
 
     def connection(self) -> Any:
         """The database connection of the unit of work under way here."""

@@ -248,7 +248,7 @@ class Task:
     def _check_refused(self) -> None:
         """Say so, and have the run wait a while: the next task would find the same."""
         units = self.runtime.units
-        refused = self._delivery.refused + (0 if units is None else units.take_stuck())
+        refused = self._delivery.refused + (0 if units is None else units.stuck)
         if refused:
             raise RedriveError(
                 f"{refused} record(s) stay where they are, because what was to be"
