@@ -131,6 +131,17 @@ def test_late_words_do_not_count_for_the_same_partition_assigned_again(shop):
     assert made.bench.consumer.commits[-1] == (1, "")
 
 
+def test_commits_do_not_wait_for_the_answer_to_the_last_but_only_a_few_are_on_their_way(shop):
+    made = shop()
+    answer, made.bench.consumer._on_commit = made.bench.consumer._on_commit, lambda *_: None
+    for offset in range(10):
+        made.bench.step(*messages(offset))
+    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 2, 3]
+    answer(None, [])
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (10, "")
+
+
 def test_a_failing_commit_is_tried_again(shop):
     made = shop()
     made.bench.consumer.failing = True

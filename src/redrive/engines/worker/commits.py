@@ -1,8 +1,9 @@
-"""Commits: progress of what is complete, often, one commit on its way at a time."""
+"""Commits: progress of what is complete, often, a few on their way at a time."""
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,9 @@ _MANY: Final = 50
 _AT_LEAST_EVERY: Final = 0.1
 """In batches: every 10 ms where 50 records or more are complete, else every 100 ms. So a crash
 repeats what was running, and little more."""
+_MOST_ON_THEIR_WAY: Final = 4
+"""A commit that was sent counts, whatever happens to its sender: so the next need not wait for the
+answer, and a slow broker does not make a crash repeat more."""
 _LOST_AFTER: Final = 30.0
 """Seconds without a word on a commit, after which it is not waited for any more."""
 
@@ -34,14 +38,17 @@ class Commits:
         self._consumer = consumer
         self._immediate = mode == "immediate"
         self._counting = counting
-        self._sent_at: float | None = None
+        self._sent: deque[float] = deque()
         self._last = 0.0
         self._troubled = False
 
     def look(self, partitions: Collection[Partition]) -> None:
         """Commit, if it is time and something is complete."""
         now = monotonic()
-        if self._sent_at is not None and now - self._sent_at < _LOST_AFTER:
+        sent = self._sent
+        while sent and now - sent[0] > _LOST_AFTER:
+            sent.popleft()
+        if len(sent) >= _MOST_ON_THEIR_WAY:
             return
         news = sum(each.tracker.completed - each.committed_count for each in partitions)
         if not news and not any(each.committed is None for each in partitions):
@@ -53,18 +60,17 @@ class Commits:
         offsets = self._offsets(partitions)
         self._last = now
         if offsets:
-            self._sent_at = now
+            sent.append(now)
             try:
                 self._consumer.commit(offsets=offsets, asynchronous=True)
             except KafkaException as raised:
-                self._sent_at = None
+                sent.pop()
                 self._failed(raised.args[0], partitions)
 
     def on_commit(self, error: KafkaError | None, answered: list[Any], known: Any) -> None:
         """Take librdkafka's word on a commit."""
-        if self._sent_at is not None:
-            self._counting.committing.add(monotonic() - self._sent_at)
-        self._sent_at = None
+        if self._sent:
+            self._counting.committing.add(monotonic() - self._sent.popleft())
         refused = error or _refusal(answered)
         if refused is not None:
             self._failed(refused, known)
