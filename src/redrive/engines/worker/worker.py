@@ -65,7 +65,9 @@ class WorkerError(RedriveError):
 class Worker:
     """One process of the app's consumer group."""
 
-    def __init__(self, app: App, settings: Settings, options: Options) -> None:
+    def __init__(
+        self, app: App, settings: Settings, options: Options, *, inbox_ttl: int | None = None
+    ) -> None:
         self.app = app
         self.figures = Figures()
         self.counting = Counting(app.name, self.figures)
@@ -86,7 +88,9 @@ class Worker:
         self._topics = [*app.handlers, *self._waiting_topics()]
         self._scope = Scope(app, {}, clock=self._clock)
         self._scope.times = self.counting.handling
-        self._units = equip(self._scope, settings, self._publisher, self._clock)
+        self._units = equip(
+            self._scope, settings, self._publisher, self._clock, inbox_ttl=inbox_ttl
+        )
         self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
         self._executor = executor_for(app, self._scope, Resources(app))
         self._delivering = self._make_delivering()
@@ -158,7 +162,10 @@ class Worker:
 
     def status(self, lane: Lane) -> dict[str, Any]:
         """What is ahead of the progress in a lane, as last seen."""
-        return self._looking.status(lane)
+        status = self._looking.status(lane)
+        if self._units is not None and self._units.trouble.text:
+            return {**status, "trouble": self._units.trouble.text}
+        return status
 
     @property
     def live(self) -> bool:
@@ -364,7 +371,7 @@ def start(
     app = load_app(target)
     app.check("worker")
     settings = load_settings(arguments, app.settings)
-    preflight.check(app, settings, target, engine="worker")
-    worker = Worker(app, settings, options or Options())
+    ready = preflight.check(app, settings, target, engine="worker")
+    worker = Worker(app, settings, options or Options(), inbox_ttl=ready.inbox_ttl)
     worker.start()
     return worker
