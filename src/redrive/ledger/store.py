@@ -51,6 +51,7 @@ class PostgresStore:
         except StoreDownError:
             # The database may have been restarted: the others that wait here are as dead as this.
             self._connections.forget_idle()
+            wire.connection.pgconn.finish()
             fresh = await self._connections.connect(is_async=is_async)
             wire.connection = fresh.connection
             await session.start()
