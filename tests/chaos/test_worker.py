@@ -18,7 +18,7 @@ COUNT = 10_000
 @pytest.mark.parametrize("ordering", ["partition", "key", "unordered"])
 @pytest.mark.parametrize("source", [HANDLER, MANUAL], ids=["auto", "manual"])
 def test_rolling_restarts_keep_every_guarantee(world, ordering, source):
-    few = FewDuplicates(COUNT // 50)
+    few = FewDuplicates(COUNT // 100)
     order = [] if ordering == "unordered" else [OrderKept(ordering)]
     pause = 0.004 if ordering == "partition" else 0.02
     with (

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 from driver import Driver
 from guarantees import Guarantee, everything
 from running import World
@@ -80,6 +82,24 @@ class Processing:
     def wait_for_all(self) -> None:
         self.world.wait(self.runs[-1], "all", lambda: self.world.lag("in") == 0, timeout=240)
 
+    def wait_for_shares(self, members: int) -> None:
+        """Until the group has so many members, each with its share: nothing moves any more."""
+
+        def stable(client: AdminClient) -> bool:
+            (asked,) = client.describe_consumer_groups([self.world.prefix]).values()
+            group = asked.result(30)
+            shares = [len(each.assignment.topic_partitions) for each in group.members]
+            return (
+                group.state == ConsumerGroupState.STABLE
+                and len(shares) == members
+                and all(shares)
+                and sum(shares) == PARTITIONS
+            )
+
+        self.world.wait(
+            self.runs[-1], "all shares", lambda: self.world.admin.ask("see the group", stable)
+        )
+
     def begun(self) -> int:
         return len(
             {(n["partition"], n["offset"]) for n in self.world.notes() if n["what"] == "start"}
@@ -96,8 +116,9 @@ class Processing:
 def rolling_restart(suite: Processing, count: int) -> None:
     """Each process is stopped and started again while the next part of the work has just begun."""
     part = count // (PROCESSES + 1)
-    suite.send(count - PROCESSES * part)
     running = [suite.start() for _ in range(PROCESSES)]
+    suite.wait_for_shares(PROCESSES)
+    suite.send(count - PROCESSES * part)
     for process in running:
         before = suite.sent
         suite.send(part)

@@ -20,7 +20,7 @@ def test_a_rolling_restart_keeps_every_guarantee(world):
 
 
 def test_a_rolling_restart_with_acknowledgements_from_other_threads(world):
-    few = FewDuplicates(COUNT // 10)
+    few = FewDuplicates(COUNT // 100)
     with (
         processing(world, MANUAL.format(ordering="key", pause=0.1)) as suite,
         CommittedIsComplete(world, "in") as committed,
