@@ -62,6 +62,7 @@ def test_a_broker_out_of_three_is_killed(
 ):
     monkeypatch.syspath_prepend(str(tmp_path))
     world = World(three_brokers.bootstrap, tmp_path, redrive_prefix)
+    world.admin._patience = 120  # an orphaned transaction ends by its time-out, a minute
     target = world.app(
         f"""
         app = App(NAME, delivery={delivery!r}, concurrency=8, retry=RetryPolicy("500ms"))
