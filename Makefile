@@ -16,7 +16,8 @@ demo: setup ## tell the update-before-create story
 	@.venv/bin/redrive demo
 
 test: lint ## lint, then every test
-	@.venv/bin/python tools/run_tests.py --durations=10 --durations-min=1 $(ARGS)
+	@.venv/bin/python tools/run_tests.py -n 2 --max-worker-restart=1 --durations=10 \
+		--durations-min=1 $(ARGS)
 
 chaos: setup ## kills, zombies and outages at full length: about a quarter of an hour
 	@.venv/bin/python tools/run_tests.py -m chaos --durations=0 --durations-min=1 $(ARGS)

@@ -201,7 +201,8 @@ def test_a_lane_that_must_not_go_on_ends_the_run_with_its_sentence(run, own_shop
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--engine", "worker"], "the worker engine is not built yet"),
+        (["--engine", "worker", "--drain", "soon"], "'soon' is not a duration"),
+        (["--engine", "worker"], "no Kafka address"),
         (["--once", "--until-empty"], "exclude each other"),
         (["--spark-conf", "spark.ui.port"], "write name=value"),
         (["--batch-deadline", "soon"], "'soon' is not a duration"),
@@ -211,8 +212,3 @@ def test_a_lane_that_must_not_go_on_ends_the_run_with_its_sentence(run, own_shop
 def test_mistakes_are_told_before_anything_starts(redrive, shop, arguments, sentence):
     result = redrive("run", shop(), *arguments)
     assert sentence in str(result.exception)
-
-
-def test_a_delivery_that_is_not_built_is_never_replaced_by_a_weaker_one(redrive, shop):
-    result = redrive("run", shop(delivery="idempotent"), "--bootstrap", "127.0.0.1:9")
-    assert 'delivery="idempotent"): not built yet' in str(result.exception)

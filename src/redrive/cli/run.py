@@ -14,7 +14,6 @@ from redrive.cli.logs import LogFormat, log_to_stderr
 from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
-from redrive.cli.worker_process import run_worker
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.engines.words import From, Until
@@ -120,6 +119,8 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
             max_in_flight=max_in_flight,
             drain=milliseconds(drain),
         )
+        from redrive.cli.worker_process import run_worker
+
         with _told_errors():
             run_worker(target, worker_options, arguments, metrics_port, log_format)
         return

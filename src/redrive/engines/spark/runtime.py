@@ -14,6 +14,8 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
+from pyspark import TaskContext
+
 from redrive.app import App
 from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
@@ -76,6 +78,8 @@ def _close_at_the_end() -> None:
     It is waited for in a thread: before each task Spark sets back how signals are handled, but not
     which ones wait. A worker that Spark kills has no such chance, as no process has.
     """
+    if TaskContext.get() is None:
+        return  # not a worker of Spark's: its signals are none of ours
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     threading.Thread(target=_end_with_spark, name="redrive-end", daemon=True).start()
 
