@@ -181,7 +181,7 @@ def bare_copy(bootstrap: str, name: str, topic: str, out: str, count: int) -> di
             producer.flush()
             consumer.commit(asynchronous=False)
     producer.flush()
-    consumer.commit(asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     consumer.close()
     if refused:
         raise SystemExit(f"{len(refused)} writes were refused")

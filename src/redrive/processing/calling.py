@@ -43,7 +43,7 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
         call = _call_plainly
     times = scope.times
     timed = lot.handler.timeout is not None
-    told = began = monotonic()
+    told = began = start = now = monotonic()
     for work in lot.works:
         if lot.cancelled:
             break
@@ -62,6 +62,7 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
             tell(results)
             results = []
             told = now
+    lot.seconds = now - start
     return results
 
 

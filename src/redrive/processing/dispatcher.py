@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Condition, RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redrive.processing.judged import Judged
 from redrive.processing.outcomes import Report
@@ -21,6 +21,9 @@ Sink = Callable[[PartitionProcessor, Report], None]
 time: it takes note and comes back, it does not wait."""
 
 Listener = Callable[[], None]
+
+ENOUGH: Final = 2
+"""Lots of one partition under way at once, where handlers are quick."""
 
 
 class Dispatcher:
@@ -241,6 +244,8 @@ class Dispatcher:
         for _ in range(len(queue)):
             processor = queue[0]
             queue.rotate(-1)
+            if processor.quick and processor.running >= ENOUGH:
+                continue
             lot = processor.next() if processor.ready else None
             if lot is not None:
                 self._running += 1
@@ -312,7 +317,12 @@ class Dispatcher:
 
     def _ready_lots(self) -> int:
         """How many could be taken, at most: enough to know how many threads to wake."""
-        return sum(processor.ready for queue in (self._fresh, self._parked) for processor in queue)
+        return sum(
+            processor.ready if not processor.quick else max(0, ENOUGH - processor.running)
+            for queue in (self._fresh, self._parked)
+            for processor in queue
+            if processor.ready
+        )
 
     def _forget(self, processor: PartitionProcessor) -> None:
         queue = self._queue_of(processor)

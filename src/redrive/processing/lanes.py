@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 LOT: Final = 64
 """The most records handed to a thread at once: handing over one by one costs more than running."""
 
+QUICK: Final = 0.0001
+"""Seconds per record, below which lots are large, of several lanes, and run by few threads."""
+QUICK_LOT: Final = 500
+
 
 class Lanes:
     """The work of one topic-partition, waiting to run.
@@ -28,6 +32,10 @@ class Lanes:
         self._ordering = ordering
         self._concurrency = concurrency
         self._together = together
+        self._pace: float | None = None
+        self.quick = False
+        """Whether handlers take so little time that threads only get in each other's way: one
+        thread runs Python at a time."""
         self._lanes: dict[object, Lane] = {}
         self._ready: deque[Lane] = deque()
         self._free: deque[Work] = deque()
@@ -63,8 +71,22 @@ class Lanes:
                 work.lane = lane
             self._lanes["partition"].queue.extend(works[1:])
         else:
-            for work in works:
-                self.add(work)
+            self._extend_keys(works)
+
+    def _extend_keys(self, works: list[Work]) -> None:
+        """As `add` does, without a call for each: it is run for every record."""
+        lanes, ready, free = self._lanes, self._ready, self._free
+        for work in works:
+            key = work.record.key
+            if key is None:
+                free.append(work)
+                continue
+            lane = lanes.get(key)
+            if lane is None:
+                lanes[key] = lane = Lane(key)
+                ready.append(lane)
+            work.lane = lane
+            lane.queue.append(work)
 
     def wake(self, now: int) -> None:
         """Make ready what has waited long enough."""
@@ -110,10 +132,10 @@ class Lanes:
             return [], []
         lane = self._ready.popleft()
         head = lane.queue[0]
-        size = _lot_size(head, LOT)
+        size = _lot_size(head, QUICK_LOT if self.quick else LOT)
         works = _alike(lane.queue, size)
         lanes = [lane]
-        several = self._together or head.handler.batch is not None
+        several = self._together or self.quick or head.handler.batch is not None
         most = self._most_lanes(head, size) if several else 1
         while len(lanes) < most and len(works) < size and self._ready:
             # A batch is filled from several lanes; each is busy until the call has ended.
@@ -123,6 +145,16 @@ class Lanes:
             works += _alike(lane.queue, size - len(works))
             lanes.append(lane)
         return works, lanes
+
+    def note_pace(self, seconds: float, records: int) -> None:
+        """Take note of how long records took.
+
+        Where handlers are quick a lot is taken from several lanes: handing over a record of one
+        lane each would cost more than running it, and nobody waits long for the others.
+        """
+        now = seconds / records
+        self._pace = now if self._pace is None else 0.8 * self._pace + 0.2 * now
+        self.quick = self._pace < QUICK
 
     def put_back(self, works: list[Work], *, until: int | None = None) -> None:
         """Return records of a lot to where they were, in their order.
@@ -153,8 +185,10 @@ class Lanes:
     def _most_lanes(self, head: Work, size: int) -> int:
         if _is_batch(head):
             return size
-        if not self._together:
+        if head.handler.ack == "manual" or not (self._together or self.quick):
             return 1
+        if self.quick and not self._together:
+            return size  # few threads share the work: see `quick`
         # As few as leave enough for all threads.
         return max(1, (len(self._ready) + 1) // (2 * self._concurrency))
 

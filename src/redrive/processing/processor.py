@@ -214,6 +214,11 @@ class PartitionProcessor:
         return self._lanes.ready
 
     @property
+    def quick(self) -> bool:
+        """Whether its handlers take so little time that a few threads are enough."""
+        return self._lanes.quick
+
+    @property
     def running(self) -> int:
         """How many lots are under way."""
         return len(self._lots)
@@ -272,6 +277,8 @@ class PartitionProcessor:
                     holds[work.lane] = max(wait, holds.get(work.lane, 0))
         if finished:
             self._lots.discard(lot)
+            if lot.seconds is not None and lot.reported:
+                self._lanes.note_pace(lot.seconds, lot.reported)
         if report.given_back:
             self._give_back(report)
         self._put_back(lot, again, holds, finished=finished)

@@ -84,6 +84,7 @@ class Lot:
         "processor",
         "recovering",
         "reported",
+        "seconds",
         "works",
     )
 
@@ -97,6 +98,8 @@ class Lot:
         self.abandoned = False
         """Set when its thread did not come back in time: whatever it brings later is too late."""
         self.finished = False
+        self.seconds: float | None = None
+        """How long its records took, once they have run."""
         self.cancelled = False
         """Set when the partition is taken away: what has not begun shall not."""
 

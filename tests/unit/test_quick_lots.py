@@ -1,0 +1,64 @@
+"""Where handlers are quick, lots are large, of several keys, and run by few threads."""
+
+from __future__ import annotations
+
+from redrive import App
+from redrive.processing.acks import AckTracker
+from redrive.processing.dispatcher import ENOUGH, Dispatcher
+from redrive.processing.lanes import QUICK
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.scope import Scope
+from redrive.record import Record, TopicPartition
+from redrive.testing.clock import VirtualClock
+
+KEYS = 40
+
+
+def dispatching(**options):
+    app = App("app", ordering="key", concurrency=4, **options)
+
+    @app.handler("t")
+    def handle(record, ctx):
+        pass
+
+    tracker = AckTracker()
+    tracker.assign()
+    processor = PartitionProcessor(Scope(app, {}), TopicPartition("t", 0), tracker)
+    dispatcher = Dispatcher(VirtualClock(), app.concurrency, lambda processor, report: None)
+    dispatcher.add(processor)
+    records = [Record("t", 0, n, b"%d" % (n % KEYS), b"") for n in range(10 * KEYS)]
+    dispatcher.offer(processor, records)
+    return dispatcher
+
+
+def end(dispatcher, lot, seconds):
+    lot.seconds = seconds * len(lot.works)
+    dispatcher.report(lot, [None] * len(lot.works))
+
+
+def test_a_lot_is_of_one_key_until_handlers_are_known_to_be_quick():
+    dispatcher = dispatching()
+    first = dispatcher.take()
+    assert {work.record.key for work in first.works} == {b"0"}
+    end(dispatcher, first, QUICK / 10)
+    second = dispatcher.take()
+    assert len({work.record.key for work in second.works}) == KEYS - 1
+    assert [work.offset for work in second.works if work.record.key == b"1"] == [
+        1 + KEYS * turn for turn in range(10)
+    ]
+
+
+def test_few_threads_run_them_and_all_again_when_they_are_slow():
+    dispatcher = dispatching()
+    end(dispatcher, dispatcher.take(), QUICK / 10)
+    slow = dispatching()
+    end(slow, slow.take(), QUICK * 10)
+    taken = [slow.take() for _ in range(5)]
+    assert [lot is not None for lot in taken] == [True] * 4 + [False]
+    assert all(len(lot.lanes) == 1 for lot in taken if lot is not None)
+    held = dispatching()
+    end(held, held.take(), QUICK / 10)
+    processor = held.take().processor
+    held.offer(processor, [Record("t", 0, n, b"new %d" % n, b"") for n in range(900, 1900)])
+    lots = [lot for lot in (held.take() for _ in range(5)) if lot is not None]
+    assert len(lots) + 1 == ENOUGH
