@@ -77,7 +77,7 @@ class PostgresSession:
     @property
     def connection(self) -> Any:
         """What handlers have as `ctx.db`: from here on their call needs a savepoint."""
-        if self._in_call and not self._guarded:
+        if self._in_call and not self._guarded and isinstance(self._wire, SyncWire):
             self._wire.run_at_once(self._guard())
         return self._wire.connection
 

@@ -47,10 +47,6 @@ class Wire(Protocol):
         """End it: with an error it is rolled back."""
         ...
 
-    def run_at_once(self, statement: sql.SQL) -> None:
-        """Run a statement without waiting; only a sync connection can. Raises psycopg's errors."""
-        ...
-
 
 class SyncWire:
     """A `psycopg.Connection`."""
@@ -77,7 +73,7 @@ class SyncWire:
             block.__exit__(*_thrown(error))
 
     def run_at_once(self, statement: sql.SQL) -> None:
-        """Run a statement."""
+        """Run a statement, for those who cannot wait for it. Raises psycopg's errors."""
         with self.connection.cursor() as cursor:
             cursor.execute(statement)
 
@@ -106,10 +102,6 @@ class AsyncWire:
         """End it."""
         with translated():
             await block.__aexit__(*_thrown(error))
-
-    def run_at_once(self, statement: sql.SQL) -> None:
-        """Nothing is done at once here."""
-        raise NotImplementedError(statement)
 
 
 @contextmanager

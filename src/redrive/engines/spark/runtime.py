@@ -99,6 +99,7 @@ def close_all() -> None:
             try:
                 made.executor.close()
             except Exception:
+                # The user's own: the others are closed nevertheless.
                 log.exception("a resource of %s did not close", made.app.name)
 
 

@@ -110,6 +110,7 @@ class Looking:
                     log.warning("%s; goes on trying", error)
                 self._trouble = str(error)
             except Exception:
+                # A mistake of ours; the work itself goes on without these figures.
                 log.exception("looking failed")
             else:
                 if self._trouble:
