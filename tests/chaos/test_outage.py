@@ -5,24 +5,15 @@ from __future__ import annotations
 import threading
 
 import pytest
+from running import FAILING_ONCE
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
-
-WORK = """
-    app = App(NAME, delivery={delivery!r}, retry=RetryPolicy("1s 1s"))
-
-    @app.handler(topic("in"))
-    def handle(record, ctx):
-        time.sleep(0.001)
-        if ctx.attempt == 1 and record.offset % 20 == 0:
-            raise Retry("once")
-        ctx.send(topic("out"), record.value)
-"""
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
 def test_a_minute_without_broker_buries_nobody(world, start, redrive_stack, delivery):
-    target = world.app(WORK.format(delivery=delivery), partitions=4)
+    options = f'delivery={delivery!r}, retry=RetryPolicy("1s 1s")'
+    target = world.app(FAILING_ONCE.format(options=options, seconds=0.001), partitions=4)
     world.create(world.topic("out"), 4)
     values = [b"%d" % number for number in range(20_000)]
     world.send("in", *values)

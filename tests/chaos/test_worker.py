@@ -6,7 +6,7 @@ import pytest
 from crashing import SLOW, crash
 from guarantees import CommittedIsComplete, EveryRecordProcessed, FewDuplicates, OrderKept
 from processing import HANDLER, MANUAL, processing, rolling_restart
-from running import OnWorker, World
+from running import FAILING_ONCE, OnWorker, World
 
 from redrive.local import stack
 
@@ -63,19 +63,8 @@ def test_a_broker_out_of_three_is_killed(
     monkeypatch.syspath_prepend(str(tmp_path))
     world = World(three_brokers.bootstrap, tmp_path, redrive_prefix)
     world.admin._patience = 120  # an orphaned transaction ends by its time-out, a minute
-    target = world.app(
-        f"""
-        app = App(NAME, delivery={delivery!r}, concurrency=8, retry=RetryPolicy("500ms"))
-
-        @app.handler(topic("in"))
-        def handle(record, ctx):
-            time.sleep(0.005)
-            if ctx.attempt == 1 and record.offset % 20 == 0:
-                raise Retry("once")
-            ctx.send(topic("out"), record.value)
-        """,
-        partitions=6,
-    )
+    options = f'delivery={delivery!r}, concurrency=8, retry=RetryPolicy("500ms")'
+    target = world.app(FAILING_ONCE.format(options=options, seconds=0.005), partitions=6)
     world.create(world.topic("out"), 6)
     values = [b"%d" % number for number in range(6000)]
     world.send("in", *values)

@@ -240,6 +240,18 @@ def wait_for_markers(admin: Admin, log: KafkaLog, places: list[TopicPartition]) 
     admin.wait_until("the end of all transactions", written)
 
 
+FAILING_ONCE = """
+    app = App(NAME, {options})
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        time.sleep({seconds})
+        if ctx.attempt == 1 and record.offset % 20 == 0:
+            raise Retry("once")
+        ctx.send(topic("out"), record.value)
+"""
+"""A copy that takes its time, and parks one record in twenty: to be disturbed."""
+
 _HEAD = """
 import json, os, time
 from pathlib import Path

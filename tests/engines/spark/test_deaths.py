@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from running import FAILING_ONCE
+
 from redrive.envelope import parse
 from redrive.record import Write
 
@@ -56,18 +58,6 @@ def test_records_that_kill_the_worker_are_buried_and_their_neighbours_done(world
         assert len(deaths) >= 2  # only on proof
 
 
-OUTAGE = """
-    app = App(NAME, retry=RetryPolicy("1s 1s"))
-
-    @app.handler(topic("in"))
-    def handle(record, ctx):
-        time.sleep(0.002)
-        if ctx.attempt == 1 and record.offset % 20 == 0:
-            raise Retry("once")
-        ctx.send(topic("out"), record.value)
-"""
-
-
 def _is_troubled(handle):
     """Whether a planner says so, or a task has."""
     lanes = handle.figures.lanes
@@ -76,7 +66,9 @@ def _is_troubled(handle):
 
 
 def test_a_broker_that_is_away_for_a_while_buries_nobody(world, start, redrive_stack):
-    target = world.app(OUTAGE, partitions=4)
+    target = world.app(
+        FAILING_ONCE.format(options='retry=RetryPolicy("1s 1s")', seconds=0.002), partitions=4
+    )
     world.create(world.topic("out"), 4)
     values = [b"%d" % number for number in range(6000)]
     world.send("in", *values)

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from guarantees import CommittedIsComplete, EveryRecordProcessed, FewDuplicates, OrderKept
 from processing import HANDLER, processing
+from running import FAILING_ONCE
 
 from redrive.record import Write
 
@@ -172,19 +173,8 @@ def test_a_dead_topic_that_refuses_holds_the_offset_until_it_accepts(world, star
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
 def test_a_broker_that_is_restarted(world, start, redrive_stack, delivery):
-    target = world.app(
-        f"""
-        app = App(NAME, delivery={delivery!r}, concurrency=8, retry=RetryPolicy("200ms"))
-
-        @app.handler(topic("in"))
-        def handle(record, ctx):
-            time.sleep(0.005)
-            if ctx.attempt == 1 and record.offset % 20 == 0:
-                raise Retry("once")
-            ctx.send(topic("out"), record.value)
-        """,
-        partitions=2,
-    )
+    options = f'delivery={delivery!r}, concurrency=8, retry=RetryPolicy("200ms")'
+    target = world.app(FAILING_ONCE.format(options=options, seconds=0.005), partitions=2)
     world.create(world.topic("out"), 2)
     values = [b"%d" % number for number in range(3000)]
     world.send("in", *values)
