@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,12 @@ def test_the_working_tree_is_not_touched(repository: Path) -> None:
 
     assert (repository / "src/tiny/__init__.py").read_text("utf-8") == TINY
     assert not list(repository.rglob("__pycache__"))
+
+
+def test_every_planted_bug_of_the_project_still_has_its_place() -> None:
+    root = TOOL.parents[1]
+    planted = tomllib.loads((root / "tools" / "mutants.toml").read_text())["mutant"]
+    found = {
+        each["name"]: (root / each["file"]).read_text().count(each["find"]) for each in planted
+    }
+    assert {name: count for name, count in found.items() if count != 1} == {}
