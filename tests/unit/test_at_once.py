@@ -129,7 +129,7 @@ def test_one_that_fails_is_parked_and_the_others_go_on_at_once():
 def test_what_was_done_before_a_failure_is_told_before_it():
     bench = Bench(failing("b1"), retry=RetryPolicy("1s"))
     bench.run(records("a1", "b1", "a2"))
-    assert [report.offsets for report in bench.reports] == [[0], [1], [2]]
+    assert [report.offsets for report in bench.reports] == [[0, 1], [2]]
 
 
 def test_nobody_of_its_key_overtakes_one_that_is_tried_again_in_place():
@@ -203,7 +203,7 @@ def test_headers_of_the_users_own_are_no_obstacle():
 def test_values_are_decoded_and_what_cannot_be_is_buried():
     bench = Bench(lambda record, ctx: ctx.send("out", record.data["n"]), decode=json.loads)
     assert bench.run(records('{"n": 1}', "nonsense", '{"n": 2}')) == []
-    assert [report.offsets for report in bench.reports] == [[0], [1], [2]]
+    assert [report.offsets for report in bench.reports] == [[0, 1], [2]]
     assert bench.kinds == [("bury", 1)]
 
 

@@ -15,9 +15,9 @@ KEYS = 40
 
 
 def dispatching(**options):
-    app = App("app", ordering="key", concurrency=4, **options)
+    app = App("app", ordering="key", concurrency=4)
 
-    @app.handler("t")
+    @app.handler("t", **options)
     def handle(record, ctx):
         pass
 
@@ -56,7 +56,7 @@ def test_few_threads_run_them_and_all_again_when_they_are_slow():
     taken = [slow.take() for _ in range(5)]
     assert [lot is not None for lot in taken] == [True] * 4 + [False]
     assert all(len(lot.lanes) == 1 for lot in taken if lot is not None)
-    held = dispatching()
+    held = dispatching(timeout="1m")  # whose records never run but by lanes
     end(held, held.take(), QUICK / 10)
     processor = held.take().processor
     held.offer(processor, [Record("t", 0, n, b"new %d" % n, b"") for n in range(900, 1900)])

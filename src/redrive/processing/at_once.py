@@ -1,21 +1,23 @@
-"""Records that run at once, in the thread that has read them: without lanes, lots and turns.
+"""Records that run at once, in the order in which they were read: without lanes, lots and turns.
 
 Most records of most apps are fresh, have a plain function for a handler, and do not fail. While
-nothing waits in their partition, the order in which they were read is every order that an app can
-have asked for. A record that fails goes the ordinary way, and so do those behind it while it waits.
+nothing else of their partition is under way, the order in which they were read is every order that
+an app can have asked for. A record that fails goes the ordinary way, and so do those behind it; and
+if one takes long, those behind it are taken away from its thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from redrive.envelope import addressee
-from redrive.processing.calling import _decoded, _nothing_to_await, _raised
+from redrive.processing import calls
 from redrive.processing.context import Context
 from redrive.processing.outcomes import Report
-from redrive.processing.work import Work
+from redrive.processing.work import Lane, Lot, Work
 
 if TYPE_CHECKING:
     from redrive.app import Handler
@@ -23,59 +25,136 @@ if TYPE_CHECKING:
     from redrive.processing.scope import Scope
     from redrive.record import Record
 
-
-class Ran(NamedTuple):
-    """What came of the first of some records."""
-
-    report: Report
-    """Of those that are done."""
-    turns: int
-    """How many had theirs, with the one that failed."""
-    failed: tuple[Work, BaseException] | None
+_LONG: Final = 0.001
+"""Seconds. What takes longer is counted by itself, the others together."""
 
 
-class AtOnce:
-    """One partition's records, as they were read at one time."""
+def may_run_at_once(handler: Handler, scope: Scope) -> bool:
+    """Whether the records of a handler may: a plain function, and nobody watches each call."""
+    special = handler.is_async or handler.batch or handler.ack == "manual" or handler.timeout
+    return not special and scope.units is None
 
-    def __init__(self, processor: PartitionProcessor, handler: Handler, received: int) -> None:
-        self._processor = processor
-        self._handler = handler
+
+class Stretch(Lot):
+    """Records of one partition, one after the other as they were read."""
+
+    __slots__ = (
+        "_received",
+        "_todo",
+        "current",
+        "failed",
+        "lane",
+        "odd",
+        "report",
+        "since",
+        "turns",
+    )
+
+    def __init__(
+        self,
+        processor: PartitionProcessor,
+        handler: Handler,
+        records: Iterable[Record],
+        received: int,
+    ) -> None:
+        self.processor = processor
+        self.works = []
+        self.lanes = []
+        self.handler = handler
+        self.recovering = False
+        self.reported = 0
+        self.abandoned = False
+        self.finished = False
+        self.seconds = None
+        self.cancelled = False
         self._received = received
+        self._todo = deque(records)
+        self.current: Record | None = None
+        """The record that runs, or ran last."""
+        self.since = monotonic()
+        """When it began."""
+        self.report = Report()
+        """Of those that are done."""
+        self.turns = 0
+        """How many had theirs, with the one that failed."""
+        self.failed: tuple[Work, BaseException] | None = None
+        self.odd = False
+        """Whether it ended at a record that is not fresh."""
+        self.lane: Lane | None = None
+        """The lane of the record that runs, where those behind it were taken away."""
 
-    def run(self, records: Sequence[Record], until: float) -> Ran:
+    def run(self, until: float) -> None:
         """Run them up to the first that fails or is not fresh; none begins after `until`."""
-        report = Report()
-        sent, done = report.sent, report.done
-        scope = self._processor.scope
-        call, decoded = self._handler.call, self._handler.decode is not None
-        turns = 0
-        for record in records:
-            if record.headers and addressee(record.headers) is not None:
-                break
-            context = _FreshContext(self, record, scope)
-            turns += 1
+        todo = self._todo
+        sent, done = self.report.sent, self.report.done
+        scope = self.processor.scope
+        call, decodes = self.handler.call, self.handler.decode is not None
+        long: list[float] = []
+        start = now = self.since
+        while todo:
             try:
-                if decoded:
-                    record.data = _decoded(context._work)  # noqa: SLF001 -- ours
+                # Looked at before it is taken: whoever takes the others away knows which one runs.
+                record = self.current = todo[0]
+                if record.headers and addressee(record.headers) is not None:
+                    self.odd = True
+                    break
+                todo.popleft()
+            except IndexError:
+                break  # they were taken away meanwhile
+            context = _FreshContext(self, record, scope)
+            self.turns += 1
+            try:
+                if decodes:
+                    record.data = calls.decoded(context._work)  # noqa: SLF001 -- ours
                 returned = call(record, context)
                 if returned is not None:
-                    _nothing_to_await(returned)
+                    calls.nothing_to_await(returned)
             except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-                raised = _raised(context, error)
-                return Ran(report, turns, (context._work, raised))  # noqa: SLF001 -- ours
+                raised = calls.raised(context, error)
+                self.failed = context._work, raised  # noqa: SLF001 -- ours
+                break
             context._open = False  # noqa: SLF001 -- as close() does, without the call
             sends = context._sends  # noqa: SLF001 -- likewise
             if sends is None:
                 done.append(record.offset)
             else:
                 sent.append((record.offset, sends))
-            if monotonic() >= until:
+            now = monotonic()
+            if now - self.since > _LONG:
+                long.append(now - self.since)
+            self.since = now
+            if now >= until:
                 break
-        return Ran(report, turns, None)
+        self.seconds = now - start
+        self._count(long)
+
+    def _count(self, long: list[float]) -> None:
+        """Take note of how long they took: those that took long one by one."""
+        times, seconds = self.processor.scope.times, self.seconds or 0.0
+        quick = len(self.report.done) + len(self.report.sent) - len(long)
+        if times is None:
+            return
+        for each in long:
+            times.add(each)
+        if quick:
+            times.add((seconds - sum(long)) / quick, quick)
+
+    def take_rest(self) -> list[Record]:
+        """Take those that have not begun, from whichever thread: it ends after the one that runs.
+
+        Each step is one of Python's own, which no other thread can come between.
+        """
+        rest = []
+        try:
+            while True:
+                rest.append(self._todo.pop())
+        except IndexError:
+            rest.reverse()
+            return rest
 
     def work(self, record: Record) -> Work:
         """The record as one that goes the ordinary way."""
-        return Work(self._processor, record, self._handler, record.offset, self._received)
+        return Work(self.processor, record, self.handler, record.offset, self._received)
 
 
 class _FreshContext(Context):
@@ -83,7 +162,7 @@ class _FreshContext(Context):
 
     __slots__ = ("_made", "_record", "_run")
 
-    def __init__(self, run: AtOnce, record: Record, scope: Scope) -> None:
+    def __init__(self, run: Stretch, record: Record, scope: Scope) -> None:
         self._scope = scope
         self._sends = None
         self._open = True

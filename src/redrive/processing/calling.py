@@ -6,20 +6,19 @@ The same steps twice, sync and async, because a function is one or the other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from threading import get_ident
 from time import monotonic
 from typing import Final
 
-from redrive.envelope import text_of
-from redrive.errors import HandlerTimeout, Undecodable
-from redrive.policy import causes
+from redrive.errors import HandlerTimeout
+from redrive.processing import calls
+from redrive.processing.at_once import Stretch
 from redrive.processing.context import BatchContext, Context, RecoveryContext
 from redrive.processing.scope import Scope, UnderWay
 from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
-from redrive.signals import Signal
 
 REPORT_EVERY: Final = 0.005
 """Seconds. Results of a long lot are told on the way, so that a crash repeats little."""
@@ -33,10 +32,17 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
     It stops at the first record that fails, because those behind it may have to wait for it, and
     begins with no record after `until` on the monotonic clock.
     """
+    if isinstance(lot, Stretch):
+        lot.run(min(until, monotonic() + REPORT_EVERY))
+        return []
     if lot.in_one_call:
         if lot.handler.timeout is not None:
             scope.under_way[get_ident()] = UnderWay(lot, lot.works[0], monotonic())
         return _call_batch(lot.works, scope)
+    return _call_each(lot, scope, tell, until)
+
+
+def _call_each(lot: Lot, scope: Scope, tell: Tell, until: float) -> list[Result]:
     results: list[Result] = []
     call = _recover if lot.recovering else _call
     if call is _call and lot.handler.decode is None and lot.handler.ack == "auto":
@@ -99,9 +105,9 @@ def decode(work: Work) -> BaseException | None:
     if work.handler.decode is None:
         return None
     try:
-        work.record.data = _decoded(work)
+        work.record.data = calls.decoded(work)
     except BaseException as error:  # noqa: BLE001 -- whatever a decoder raises is its record's
-        return _blameless(error)
+        return calls.blameless(error)
     return None
 
 
@@ -125,9 +131,9 @@ async def call_batch_decoded(
         if is_async:
             await _within_timeout(works[0], handler.call(records, context))
         else:
-            _nothing_to_await(handler.call(records, context))
+            calls.nothing_to_await(handler.call(records, context))
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
-        return _raised(context, error)
+        return calls.raised(context, error)
     return context.results()
 
 
@@ -139,12 +145,12 @@ def _call(work: Work, scope: Scope) -> Result:
         scope.starts(work)
     try:
         if handler.decode is not None:
-            record.data = _decoded(work)
+            record.data = calls.decoded(work)
         returned = handler.call(record, context)
         if returned is not None:
-            _nothing_to_await(returned)
+            calls.nothing_to_await(returned)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-        return _raised(context, error)
+        return calls.raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
 
 
@@ -156,9 +162,9 @@ def _call_plainly(work: Work, scope: Scope) -> Result:
     try:
         returned = work.handler.call(work.record, context)
         if returned is not None:
-            _nothing_to_await(returned)
+            calls.nothing_to_await(returned)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-        return _raised(context, error)
+        return calls.raised(context, error)
     context._open = False  # noqa: SLF001 -- as close() does, without the call
     return context._sends  # noqa: SLF001 -- likewise
 
@@ -171,19 +177,19 @@ async def _call_async(work: Work, scope: Scope, *, decoded: bool = False) -> Res
         scope.starts(work)
     try:
         if handler.decode is not None and not decoded:
-            record.data = _decoded(work)
+            record.data = calls.decoded(work)
         await _within_timeout(work, handler.call(record, context))
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-        return _raised(context, error)
+        return calls.raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
 
 
 def _recover(work: Work, scope: Scope) -> Result:
     context, error = _recovery(work, scope)
     try:
-        _nothing_to_await(work.handler.recover(work.record, error, context))  # type: ignore[misc]  # -- it exists: this lot is of recoveries
+        calls.nothing_to_await(work.handler.recover(work.record, error, context))  # type: ignore[misc]  # -- it exists: this lot is of recoveries
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
-        return _raised(context, failure)
+        return calls.raised(context, failure)
     return context.close()
 
 
@@ -192,7 +198,7 @@ async def _recover_async(work: Work, scope: Scope) -> Result:
     try:
         await work.handler.recover(work.record, error, context)  # type: ignore[misc]  # -- it exists: this lot is of recoveries
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
-        return _raised(context, failure)
+        return calls.raised(context, failure)
     return context.close()
 
 
@@ -200,10 +206,10 @@ def _call_batch(works: Sequence[Work], scope: Scope) -> list[Result]:
     results, good, records, context = _batch(works, scope)
     if good:
         try:
-            _nothing_to_await(good[0].handler.call(records, context))
+            calls.nothing_to_await(good[0].handler.call(records, context))
         except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
             if len(good) == 1:
-                return _filled(results, [_raised(context, error)])
+                return _filled(results, [calls.raised(context, error)])
             # It does not say which of them failed: one by one, only the failing ones fail.
             context.close()
             return _filled(results, [_call_alone(work, scope) for work in good])
@@ -225,7 +231,7 @@ async def _call_batch_async(works: Sequence[Work], scope: Scope) -> list[Result]
             await _within_timeout(good[0], good[0].handler.call(records, context))
         except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
             if len(good) == 1:
-                return _filled(results, [_raised(context, error)])
+                return _filled(results, [calls.raised(context, error)])
             context.close()
             return _filled(results, [(await _call_batch_async([work], scope))[0] for work in good])
     return _filled(results, context.results())
@@ -240,9 +246,9 @@ def _batch(works: Sequence[Work], scope: Scope) -> _Batch:
     good: list[Work] = []
     for work in works:
         try:
-            work.record.data = _decoded(work)
+            work.record.data = calls.decoded(work)
         except BaseException as error:  # noqa: BLE001 -- whatever a decoder raises is its record's
-            results.append(_blameless(error))
+            results.append(calls.blameless(error))
         else:
             results.append(PENDING)
             good.append(work)
@@ -255,49 +261,12 @@ def _filled(results: list[Result], found: list[Result]) -> list[Result]:
     return [next(rest) if result is PENDING else result for result in results]
 
 
-def _decoded(work: Work) -> object:
-    """The decoded value. A null value has nothing to decode: it is a tombstone, not a mistake."""
-    value, decode = work.record.value, work.handler.decode
-    if value is None or decode is None:
-        return value
-    try:
-        return decode(value)
-    except Exception as error:
-        retry_on = work.handler.retry.retry_on or ()
-        if isinstance(error, Signal) or any(isinstance(cause, retry_on) for cause in causes(error)):
-            raise  # a schema registry that is down is no reason to bury anybody
-        raise Undecodable(
-            f"the value of {work.record.place} cannot be decoded: {type(error).__name__}:"
-            f" {text_of(error)}"
-        ) from error
-
-
 def _recovery(work: Work, scope: Scope) -> tuple[Context, BaseException | None]:
     try:
-        work.record.data = _decoded(work)
+        work.record.data = calls.decoded(work)
     except Exception:  # noqa: BLE001 -- a recovery is for records that cannot be handled
         work.record.data = None
     return RecoveryContext(work, scope), work.ending.error if work.ending else None
-
-
-def _nothing_to_await(returned: object) -> None:
-    """Refuse what a function returned to be awaited: its work has not begun, and never would."""
-    if returned is None or not isinstance(returned, Awaitable):
-        return
-    if isinstance(returned, Coroutine):
-        returned.close()
-    raise TypeError("the function is not async, but returned something to await: make it async def")
-
-
-def _raised(context: Context | BatchContext, error: BaseException) -> BaseException:
-    context.close()
-    return _blameless(error)
-
-
-def _blameless(error: BaseException) -> BaseException:
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-    return error
 
 
 async def _within_timeout(work: Work, call: Awaitable[object]) -> None:

@@ -91,6 +91,10 @@ class Dispatcher:
             self._take_told()
             now = self._clock.now()
             for processor in (*self._fresh, *self._parked):
+                spread = processor.look_for_slow(now)
+                if spread is not None:
+                    self._tell(processor, spread)
+                    self._news()
                 time = processor.next_due()
                 if time is not None and time <= now:
                     self._tell(processor, processor.due(now))
@@ -187,22 +191,14 @@ class Dispatcher:
         self, processor: PartitionProcessor, records: Sequence[Record], until: float
     ) -> int:
         """Run the first of some records in the caller's thread; gives how many had their turn."""
-        now = self._clock.now()
-        run = None if self._paused else processor.at_once(now)
-        if run is None:
+        stretch = None if self._paused else processor.at_once(records, self._clock.now())
+        if stretch is None:
             return 0
-        offsets = [record.offset for record in records]
-        if not processor.receive(offsets):
-            return 0
-        ran = run.run(records, until)
+        stretch.run(until)
         with self.changed:
-            processor.receive_again(offsets[ran.turns :])
-            self._tell(processor, ran.report)
-            if ran.failed is not None:
-                now = self._clock.now()
-                self._tell(processor, processor.failed_at_once(*ran.failed, now))
+            self._tell(processor, processor.ran_at_once(stretch, records, self._clock.now()))
             self._news()
-        return ran.turns
+        return stretch.turns
 
     def pause(self) -> None:
         """Hand out nothing more; lots under way end after the record that runs now."""

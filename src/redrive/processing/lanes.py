@@ -11,6 +11,7 @@ from redrive.processing.work import Lane, Work
 
 if TYPE_CHECKING:
     from redrive.app import Ordering
+    from redrive.record import Record
 
 LOT: Final = 64
 """The most records handed to a thread at once: handing over one by one costs more than running."""
@@ -45,11 +46,7 @@ class Lanes:
 
     def add(self, work: Work, *, until: int | None = None) -> None:
         """Put a record at the end of its lane; with `until`, a new lane sleeps that long."""
-        ordering = self._ordering
-        if ordering == "key":
-            key: object = work.record.key
-        else:
-            key = "partition" if ordering == "partition" else None
+        key = self._key(work.record)
         if key is None:
             self._start(work, until)
             return
@@ -59,6 +56,11 @@ class Lanes:
             self._start(lane, until)
         work.lane = lane
         lane.queue.append(work)
+
+    def _key(self, record: Record) -> object:
+        if self._ordering == "key":
+            return record.key
+        return "partition" if self._ordering == "partition" else None
 
     def extend(self, works: list[Work]) -> None:
         """Put many at the end of their lanes."""
@@ -112,6 +114,16 @@ class Lanes:
     def next_wake(self) -> int | None:
         """When `wake` has something to do."""
         return self._sleeping[0][0] if self._sleeping else None
+
+    @property
+    def awake(self) -> bool:
+        """Whether nothing here waits for its time."""
+        return not self._sleeping
+
+    def occupy(self, record: Record) -> Lane | None:
+        """The lane of a record that runs without being in it: those that come wait behind it."""
+        key = self._key(record)
+        return None if key is None else self._lanes.setdefault(key, Lane(key))
 
     @property
     def empty_handed(self) -> bool:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from redrive import decisions
 from redrive import envelope as envelopes
-from redrive.backoff import Backoff
 from redrive.envelope import Envelope
-from redrive.errors import Conflict, HandlerTimeout, PastError, Undecodable
+from redrive.errors import HandlerTimeout
 from redrive.guarantees import GUARANTEES
 from redrive.processing import intake, outcomes
-from redrive.processing.at_once import AtOnce
+from redrive.processing.at_once import Stretch, may_run_at_once
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
 from redrive.processing.outcomes import Outcome, Report, Subject
+from redrive.processing.verdicts import Verdicts, past_error
 from redrive.processing.work import (
     DUPLICATE,
     Ending,
@@ -29,13 +30,15 @@ from redrive.processing.work import (
     TakenCareOf,
     Work,
 )
-from redrive.record import Record, TopicPartition, Write
+from redrive.record import Record, TopicPartition
 
 if TYPE_CHECKING:
+    from redrive.app import Handler
     from redrive.processing.acks import AckTracker
     from redrive.processing.scope import Scope
 
-_RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
+_SLOW: Final = 0.02
+"""Seconds, after which those behind a record do not wait for it any more, if they need not."""
 _BROKEN: Final = decisions.Bury("broken-envelope")
 
 
@@ -62,7 +65,13 @@ class PartitionProcessor:
         self.epoch = tracker.epoch
         self.closed = False
         together = GUARANTEES[self.app.delivery].database
+        self._verdicts = Verdicts(scope)
         self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
+        self._straight: deque[Record] = deque()
+        """Received, and waiting to run in the order in which they were read."""
+        self._straight_since = 0.0
+        self._stretch: Stretch | None = None
+        self._read_at = 0
         self._holding = Holding()
         self._given_back = GivenBack()
         self._returned: set[Lane] = set()
@@ -82,6 +91,18 @@ class PartitionProcessor:
         if len(wanted) != len(records):
             keep = set(wanted)
             records = [record for record in records if record.offset in keep]
+        self._read_at = now
+        if self._goes_straight():
+            if not self._straight:
+                self._straight_since = monotonic()
+            self._straight.extend(records)
+        else:
+            self._spread(now, report)
+            self._take_in(records, now, report)
+        return report
+
+    def _take_in(self, records: Iterable[Record], now: int, report: Report) -> None:
+        """Put records into their lanes; about some it is decided without a call."""
         handler = self.app.handlers.get(self.partition.topic)
         plain: list[Work] = []
         special = handler is None or bool(self._given_back)
@@ -95,7 +116,6 @@ class PartitionProcessor:
                 plain.append(Work(self, record, handler, record.offset, now))
         if plain:
             self._lanes.extend(plain)
-        return report
 
     def _offer_one(self, record: Record, now: int, report: Report) -> None:
         judged = intake.judge(record, self.app.name, in_delay_topic=self.delay is not None)
@@ -104,7 +124,7 @@ class PartitionProcessor:
                 reason = f"for the app {app}"
                 report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
             case intake.Broken(error):
-                envelope = self._origin_envelope(record, now).failed(error)
+                envelope = self._verdicts.origin_envelope(record, now).failed(error)
                 subject = Subject(record.offset, record, envelope)
                 report.outcomes.append(outcomes.end(self.app, subject, _BROKEN, error))
             case intake.Ours(envelope):
@@ -115,8 +135,8 @@ class PartitionProcessor:
         handler = self.app.handlers.get(origin)
         seen = record if envelope is None else envelopes.at_origin(record, envelope)
         if handler is None:
-            known = envelope or self._origin_envelope(record, now)
-            report.outcomes.append(self._orphan(Subject(record.offset, seen, known)))
+            known = envelope or self._verdicts.origin_envelope(record, now)
+            report.outcomes.append(self._verdicts.orphan(Subject(record.offset, seen, known)))
             return
         work = Work(self, seen, handler, record.offset, now, envelope)
         work.tries, until = self._given_back.taken_up(record.offset)
@@ -132,35 +152,91 @@ class PartitionProcessor:
 
     # Records that run at once
 
-    def at_once(self, now: int) -> AtOnce | None:
-        """Records that come now may run in the order in which they were read; None: not so."""
-        handler = self.app.handlers.get(self.partition.topic)
-        busy = self._lots or self._unacked or self._given_back or not self._lanes.empty_handed
-        if handler is None or busy or self._given_back.seek is not None or self.closed:
+    def at_once(self, records: Sequence[Record], now: int) -> Stretch | None:
+        """Take records in that run in the order in which they were read; None: not these, now."""
+        handler = self._plain_handler()
+        busy = self._lots or self._straight or self._unacked or not self._lanes.empty_handed
+        if handler is None or busy or self._given_back or self.goes_back or self.closed:
             return None
-        special = handler.is_async or handler.batch or handler.ack == "manual" or handler.timeout
-        watched = self.scope.units is not None or self.scope.times is not None
-        if self.delay is not None or special or watched:
-            return None
-        return AtOnce(self, handler, now)
-
-    def receive(self, offsets: Sequence[int]) -> bool:
-        """Take in records that run at once; False, and nothing is taken: some shall not run."""
+        offsets = [record.offset for record in records]
         wanted = self.tracker.receive(offsets)
         if len(wanted) == len(offsets):
-            return True
-        self.receive_again(wanted)
-        return False
+            return Stretch(self, handler, records, now)
+        self.tracker.give_back(wanted, self.epoch)  # some shall not run
+        return None
 
-    def receive_again(self, offsets: Sequence[int]) -> None:
-        """Take back that these were received: they will be offered."""
-        self.tracker.give_back(offsets, self.epoch)
+    def ran_at_once(self, stretch: Stretch, records: Sequence[Record], now: int) -> Report:
+        """Take what came of them; those that had no turn will be offered."""
+        self.tracker.give_back([each.offset for each in records[stretch.turns :]], self.epoch)
+        if stretch.failed is not None:
+            self._failed_at_once(stretch.report, *stretch.failed, now)
+        return stretch.report
 
-    def failed_at_once(self, work: Work, error: BaseException, now: int) -> Report:
+    def look_for_slow(self, now: int) -> Report | None:
+        """If a record takes long, let those go on that need not wait for it; None: none does."""
+        stretch = self._stretch
+        if stretch is None and not self._straight:
+            return None
+        since = self._straight_since if stretch is None else stretch.since
+        if monotonic() - since < _SLOW:
+            return None
+        if stretch is not None:
+            self._straight.extendleft(reversed(stretch.take_rest()))
+            if stretch.current is not None:
+                stretch.lane = self._lanes.occupy(stretch.current)
+        report = Report()
+        self._spread(now, report)
+        return report
+
+    def _plain_handler(self) -> Handler | None:
+        """The handler, if its records may run in the order in which they were read."""
+        handler = self.app.handlers.get(self.partition.topic) if self.delay is None else None
+        return handler if handler is not None and may_run_at_once(handler, self.scope) else None
+
+    def _goes_straight(self) -> bool:
+        """Whether fresh records wait for their turn without lanes: they are quick, none waits."""
+        lanes = self._lanes
+        return lanes.quick and lanes.awake and not self._given_back and bool(self._plain_handler())
+
+    def _spread(self, now: int, report: Report) -> None:
+        """Let all that waits in the order in which it was read go by lanes."""
+        if self._straight:
+            records, self._straight = self._straight, deque()
+            self._take_in(records, now, report)
+
+    def _next_stretch(self) -> Stretch | None:
+        handler = self._plain_handler()
+        if not self._straight or self._lots or handler is None or not self._lanes.empty_handed:
+            return None
+        self._stretch = Stretch(self, handler, self._straight, self._read_at)
+        self._straight = deque()
+        self._lots.add(self._stretch)
+        return self._stretch
+
+    def _end_stretch(self, stretch: Stretch, now: int) -> Report:
+        self._lots.discard(stretch)
+        self._stretch = None
+        self._straight.extendleft(reversed(stretch.take_rest()))
+        self._straight_since = monotonic()
+        if stretch.seconds is not None and stretch.turns:
+            self._lanes.note_pace(stretch.seconds, stretch.turns)
+        report = stretch.report
+        if stretch.failed is not None:
+            self._failed_at_once(report, *stretch.failed, now)
+        else:
+            if stretch.odd or not self._goes_straight():
+                self._spread(now, report)
+            if stretch.lane is not None:
+                self._lanes.free(stretch.lane)
+        return report
+
+    def _failed_at_once(self, report: Report, work: Work, error: BaseException, now: int) -> None:
         """Take the failure of a record that ran at once: from here on it is as any other."""
-        self._lanes.add(work)
-        lot = Lot(self, *self._lanes.take())  # nothing was here but this record
-        return self.complete(lot, [error], now)
+        work.lane = self._lanes.occupy(work.record)
+        self._spread(now, report)  # those that have to stay behind it do
+        lot = Lot(self, [work], [] if work.lane is None else [work.lane])
+        failed = self.complete(lot, [error], now)
+        report.outcomes += failed.outcomes
 
     # Time passes
 
@@ -194,15 +270,17 @@ class PartitionProcessor:
                 work.due = max(due, envelope.not_before or 0)
                 if envelope.dead_reason is not None:
                     work.ending = Ending(
-                        work.handler.retry.ending(envelope.dead_reason), _past_error(envelope)
+                        work.handler.retry.ending(envelope.dead_reason), past_error(envelope)
                     )
                 self._lanes.add(work)
             case decisions.Park():
-                report.outcomes.append(outcomes.hop(self.app, self._subject(work), release))
+                report.outcomes.append(
+                    outcomes.hop(self.app, self._verdicts.subject(work), release)
+                )
             case decisions.ToOrigin():
-                report.outcomes.append(outcomes.to_origin(self._subject(work)))
+                report.outcomes.append(outcomes.to_origin(self._verdicts.subject(work)))
             case decisions.Bury() | decisions.Discard():
-                if self._ended(work, release, _past_error(envelope), report):
+                if self._verdicts.ended(work, release, past_error(envelope), report):
                     self._lanes.add(work)
         return False
 
@@ -211,7 +289,7 @@ class PartitionProcessor:
     @property
     def ready(self) -> int:
         """How many lots `next` has to give, about; 0: none."""
-        return self._lanes.ready
+        return self._lanes.ready or (1 if self._straight and not self._lots else 0)
 
     @property
     def quick(self) -> bool:
@@ -241,7 +319,7 @@ class PartitionProcessor:
         """The next lot that may run; every lot must be completed."""
         works, lanes = self._lanes.take()
         if not works:
-            return None
+            return self._next_stretch()
         lot = Lot(self, works, lanes)
         self._lots.add(lot)
         if self._detained:
@@ -257,9 +335,17 @@ class PartitionProcessor:
 
         With `finished=False` the lot goes on, and the rest is yet to come.
         """
-        report = Report()
         if self.closed:
-            return report
+            return Report()
+        if isinstance(lot, Stretch):
+            return self._end_stretch(lot, now)
+        report = self._complete(lot, results, now, finished=finished)
+        if self._straight and not self._goes_straight():
+            self._spread(now, report)
+        return report
+
+    def _complete(self, lot: Lot, results: Sequence[Result], now: int, *, finished: bool) -> Report:
+        report = Report()
         start, lot.reported = lot.reported, lot.reported + len(results)
         works = lot.works[start : lot.reported]
         holds: dict[Lane | None, int] = {}
@@ -368,7 +454,9 @@ class PartitionProcessor:
             decision = work.handler.retry.park_instead(work.envelope, now)
             if decision is not None:
                 self._lanes.drop(work)
-                report.outcomes.append(outcomes.park(self.app, self._subject(work), decision, None))
+                report.outcomes.append(
+                    outcomes.park(self.app, self._verdicts.subject(work), decision, None)
+                )
         return report
 
     def bury(self, record: Record, reason: str, error: BaseException, now: int) -> Report:
@@ -378,7 +466,7 @@ class PartitionProcessor:
         judged = intake.judge(record, self.app.name, in_delay_topic=self.delay is not None)
         known = judged.envelope if isinstance(judged, intake.Ours) else None
         seen = record if known is None else envelopes.at_origin(record, known)
-        envelope = (known or self._origin_envelope(record, now)).failed(error)
+        envelope = (known or self._verdicts.origin_envelope(record, now)).failed(error)
         subject = Subject(record.offset, seen, envelope)
         report.outcomes.append(outcomes.end(self.app, subject, decisions.Bury(reason), error))
         return report
@@ -387,6 +475,8 @@ class PartitionProcessor:
         """Lots under way end after the record that runs now."""
         for lot in self._lots:
             lot.cancelled = True
+        if self._stretch is not None:
+            self._straight.extendleft(reversed(self._stretch.take_rest()))
 
     def close(self) -> None:
         """The partition was taken away: nothing new begins, and late results do not count."""
@@ -437,12 +527,12 @@ class PartitionProcessor:
             self._pending(work, now)
             return None
         if isinstance(result, BaseException):
-            return self._failed(work, result, now, report)
+            return self._verdicts.failed(work, result, now, report)
         if result is DUPLICATE:
             report.outcomes.append(Outcome("duplicate", work.offset, work.record))
         elif work.ending is not None and not isinstance(result, TakenCareOf):
             sends = result if isinstance(result, list) else ()
-            self._end(work, work.ending.decision, work.ending.error, report, sends)
+            self._verdicts.end(work, work.ending.decision, work.ending.error, report, sends)
         elif isinstance(result, list):
             report.sent.append((work.offset, result))
         else:
@@ -453,64 +543,6 @@ class PartitionProcessor:
         timeout = work.handler.timeout
         self._unacked[work] = None if timeout is None else now + timeout
 
-    # Failures
-
-    def _failed(self, work: Work, error: BaseException, now: int, report: Report) -> int | None:
-        if work.ending is not None:
-            return self._recovery_failed(work, work.ending, error, now, report)
-        try:
-            envelope = self.scope.envelope(work)
-        except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
-            if not isinstance(error, Undecodable):  # whose data no id can be taken from
-                self._no_id(work, mistake, report)
-                return None
-            envelope = self._origin_envelope(work.record, work.received)
-        work.envelope = envelope = envelope.failed(error, trace=self.app.error_traces)
-        if isinstance(error, Undecodable | Conflict):
-            reason = "conflict" if isinstance(error, Conflict) else "undecodable"
-            return now if self._ended(work, decisions.Bury(reason), error, report) else None
-        decision = work.handler.retry.decide(envelope, error, now, work.tries)
-        match decision:
-            case decisions.Again(wait):
-                work.tries += 1
-                return now + wait
-            case decisions.Return(wait):
-                report.given_back.append((work, now + wait))
-            case decisions.Park():
-                report.outcomes.append(
-                    outcomes.park(self.app, self._subject(work), decision, error)
-                )
-            case decisions.Bury() | decisions.Discard():
-                return now if self._ended(work, decision, error, report) else None
-        return None
-
-    def _ended(
-        self,
-        work: Work,
-        decision: decisions.Bury | decisions.Discard,
-        error: BaseException,
-        report: Report,
-    ) -> bool:
-        """End a record; True: its recovery has to be called first."""
-        if work.handler.recover is None:
-            self._end(work, decision, error, report)
-            return False
-        work.ending = Ending(decision, error)
-        work.envelope = replace(self.scope.envelope(work), dead_reason=decision.reason)
-        return True
-
-    def _recovery_failed(
-        self, work: Work, ending: Ending, error: BaseException, now: int, report: Report
-    ) -> int | None:
-        """Keep the count and the decision, and try the recovery again later: never hot."""
-        work.envelope = replace(self.scope.envelope(work), dead_reason=ending.decision.reason)
-        later = work.handler.retry.recover_later(work.envelope, now)
-        if later is None:
-            work.tries += 1
-            return now + _RECOVERY.wait(work.tries - 1)
-        report.outcomes.append(outcomes.park(self.app, self._subject(work), later, error))
-        return None
-
     def _give_back(self, report: Report) -> None:
         for work, until in report.given_back:
             behind: list[Work] = []
@@ -519,33 +551,3 @@ class PartitionProcessor:
                 self._returned.add(work.lane)
             self._given_back.add(work.offset, work.tries + 1, until)
             self.tracker.give_back([work.offset, *(each.offset for each in behind)], self.epoch)
-
-    def _end(
-        self,
-        work: Work,
-        decision: decisions.Bury | decisions.Discard,
-        error: BaseException,
-        report: Report,
-        sends: Sequence[Write] = (),
-    ) -> None:
-        report.outcomes.append(outcomes.end(self.app, self._subject(work), decision, error, sends))
-
-    def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
-        work.envelope = self._origin_envelope(work.record, work.received).failed(mistake)
-        self._end(work, decisions.Bury("no-id"), mistake, report)
-
-    def _orphan(self, subject: Subject) -> Outcome:
-        reason = decisions.Bury("no-handler")
-        return outcomes.end(self.app, subject, reason, _past_error(subject.envelope))
-
-    def _subject(self, work: Work) -> Subject:
-        return Subject(work.offset, work.record, self.scope.envelope(work))
-
-    def _origin_envelope(self, record: Record, now: int) -> Envelope:
-        return envelopes.fresh(
-            record, app=self.app.name, message_id=self.scope.origin_id(record), now=now
-        )
-
-
-def _past_error(envelope: Envelope) -> PastError:
-    return PastError(f"{envelope.error_type or 'unknown'}: {envelope.error_message or ''}")

@@ -35,8 +35,8 @@ class UnderWay(NamedTuple):
 class Times(Protocol):
     """Counts how long handlers take."""
 
-    def add(self, seconds: float) -> None:
-        """Take note of one call."""
+    def add(self, seconds: float, count: int = 1) -> None:
+        """Take note of one call, or of several that took as long."""
         ...
 
 

@@ -32,15 +32,15 @@ class Times:
         self._mine = local()
         self._parts: list[_Part] = []
 
-    def add(self, seconds: float) -> None:
-        """Take note of one."""
+    def add(self, seconds: float, count: int = 1) -> None:
+        """Take note of one, or of several that took as long."""
         try:
             part: _Part = self._mine.part
         except AttributeError:
             part = self._mine.part = _Part()
             self._parts.append(part)
-        part.counts[bisect_left(TIME_BUCKETS, seconds)] += 1
-        part.total += seconds
+        part.counts[bisect_left(TIME_BUCKETS, seconds)] += count
+        part.total += seconds * count
 
     @property
     def counts(self) -> list[int]:
