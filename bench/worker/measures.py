@@ -35,8 +35,8 @@ class Clock:
             self.first = time.perf_counter()
 
     def ended(self) -> None:
-        # By a counter, not a lock: a hundred threads that wait for the lock of whoever measures them
-        # would be measured with it.
+        # By a counter, not a lock: a hundred threads that wait for the lock of whoever measures
+        # them would be measured with it.
         if next(self._ended) == self._expected:
             self.last = time.perf_counter()
             self.all_ended.set()
