@@ -66,6 +66,23 @@ class World:
         """The time, in milliseconds, as the broker on this machine has it."""
         return WallClock().now()
 
+    def last_arrival(self, topic: str) -> float:
+        """When the broker took the last record of a topic."""
+        times: list[float] = []
+        for place, (begin, end) in self.log.all_bounds(self.places(topic)).items():
+            # A few, as the very last offsets may be those of transaction markers.
+            last = self.log.read(place, max(begin, end - 10), end)
+            times += [float(record.timestamp or 0) for record in last]
+        return max(times)
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until something holds."""
+        end, pause = monotonic() + seconds, threading.Event()
+        while not condition():
+            if monotonic() >= end:
+                raise SystemExit(f"the pipeline did not come that far within {seconds:.0f} s")
+            pause.wait(0.05)
+
     def read(self, topic: str) -> Iterator[Record]:
         for place in self.places(topic):
             yield from self.log.read(place, *self.log.bounds(place))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
@@ -48,7 +48,7 @@ class KafkaLog:
         self._config = consumer_config(settings, group)
         self._admin = admin or Admin(settings, patience=patience)
         self._patience = patience
-        self._idle: list[Consumer] = []
+        self._idle: list[_Reader] = []
         self._lock = threading.Lock()
 
     def names(self, prefix: str) -> list[str]:
@@ -116,7 +116,8 @@ class KafkaLog:
         """The same as they arrive, so that a large range need not be held at once."""
         if start >= end:
             return
-        consumer = self._take_consumer()
+        reader = self._take_reader(partition.topic)
+        consumer = reader.consumer
         consumer.assign([_kafkas(partition, start)])
         try:
             yield from self._lots(consumer, partition, start, end, size)
@@ -124,14 +125,14 @@ class KafkaLog:
             # An assigned consumer goes on fetching, for nobody.
             consumer.unassign()
             with self._lock:
-                self._idle.append(consumer)
+                self._idle.append(reader)
 
     def close(self) -> None:
         """Let go of the consumers."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for consumer in idle:
-            consumer.close()
+        for reader in idle:
+            reader.consumer.close()
 
     def _lots(
         self, consumer: Consumer, partition: TopicPartition, start: int, end: int, size: int
@@ -171,9 +172,34 @@ class KafkaLog:
                     f"{topic}[{number}] does not exist: the topic has {count} partitions"
                 )
 
-    def _take_consumer(self) -> Consumer:
+    def _take_reader(self, topic: str) -> _Reader:
+        """One that knows the topic, if there is any."""
         with self._lock:
-            return self._idle.pop() if self._idle else make_handle(Consumer, self._config)
+            idle = self._idle
+            known = next((each for each in reversed(idle) if topic in each.topics), None)
+            if known is not None:
+                idle.remove(known)
+                return known
+            reader = idle.pop() if idle else None
+        if reader is None:
+            reader = _Reader(make_handle(Consumer, self._config), set())
+        reader.meet(topic)
+        return reader
+
+
+class _Reader(NamedTuple):
+    """A consumer, and the topics whose leaders it has asked for."""
+
+    consumer: Consumer
+    topics: set[str]
+
+    def meet(self, topic: str) -> None:
+        """Ask who leads the topic. By itself librdkafka would do so half a second later."""
+        try:
+            self.consumer.list_topics(topic, timeout=_SILENCE)
+        except KafkaException:
+            return  # then it finds out by itself, or says why not
+        self.topics.add(topic)
 
 
 def _id_of(topic: TopicDescription) -> str:
