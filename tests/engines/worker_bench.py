@@ -97,6 +97,12 @@ class FakeConsumer:
         if self.paused and self.paused[-1]:
             self.paused.append(False)
 
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        partitions = {0: SimpleNamespace(leader=1)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=partitions)})
+
+    def get_watermark_offsets(self, _: Any, timeout: float, *, cached: bool) -> None: ...
+
     def incremental_assign(self, _: list[Any]) -> None: ...
 
     def incremental_unassign(self, _: list[Any]) -> None: ...

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
+from redrive.kafka import meeting
 from redrive.kafka.admin import PATIENCE, Admin, is_passing
 from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.errors import BrokerError, MissingTopicError, OffsetsGoneError, ends_before
@@ -194,12 +195,9 @@ class _Reader(NamedTuple):
     topics: set[str]
 
     def meet(self, topic: str) -> None:
-        """Ask who leads the topic. By itself librdkafka would do so half a second later."""
-        try:
-            self.consumer.list_topics(topic, timeout=_SILENCE)
-        except KafkaException:
-            return  # then it finds out by itself, or says why not
-        self.topics.add(topic)
+        """Ask who leads the topic."""
+        if meeting.meet(self.consumer, topic):
+            self.topics.add(topic)
 
 
 def _id_of(topic: TopicDescription) -> str:

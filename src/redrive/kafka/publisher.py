@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from redrive.config import Settings
 from redrive.errors import PublishError
+from redrive.kafka import meeting
 from redrive.kafka.config import make_handle, producer_config
 from redrive.kafka.errors import publish_error
 from redrive.record import Write
@@ -28,11 +29,11 @@ class KafkaPublisher:
 
     def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
         """Begin to write all of them; what came of it is known after some polls."""
-        return self._hand_over(writes, self._producer(alone=False))
+        return self._hand_over(writes, self._producer(writes, alone=False))
 
     def poll(self, seconds: float) -> None:
         """Let messages be delivered; come back when some were, or after that time."""
-        self._producer(alone=False).poll(seconds)
+        self._producer((), alone=False).poll(seconds)
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them; PublishError names the first that was refused."""
@@ -61,7 +62,7 @@ class KafkaPublisher:
         return handed
 
     def _deliver(self, writes: Sequence[Write], *, alone: bool) -> list[Refused]:
-        producer = self._producer(alone=alone)
+        producer = self._producer(writes, alone=alone)
         handed = self._hand_over(writes, producer)
         # Every message ends, delivered or refused, within librdkafka's message.timeout.ms.
         while handed.outstanding:
@@ -70,11 +71,13 @@ class KafkaPublisher:
             self._forget(producer)
         return handed.refused
 
-    def _producer(self, *, alone: bool) -> Producer:
+    def _producer(self, writes: Sequence[Write], *, alone: bool) -> Producer:
         with self._lock:
             if alone not in self._producers:
                 config = {**self._config, "batch.num.messages": 1} if alone else self._config
-                self._producers[alone] = make_handle(Producer, config)
+                self._producers[alone] = made = make_handle(Producer, config)
+                if writes:
+                    meeting.meet(made, writes[0].topic)
             return self._producers[alone]
 
     def _forget(self, finished: Producer) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from redrive.backoff import GiveBack
 from redrive.engines.worker.consuming import Lots, Reader, kafkas, sorted_out
+from redrive.engines.worker.pausing import Pausing
 from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.kafka.admin import is_passing
 from redrive.kafka.errors import BrokerError
@@ -62,6 +63,7 @@ class Loop:
         self._app = app
         self._consumer = consumer
         self._reader = Reader(consumer)
+        self._pausing = Pausing(consumer)
         self._assignment = assignment
         self._dispatcher = dispatcher
         self._delivering = delivering
@@ -100,7 +102,7 @@ class Loop:
         until = monotonic() + seconds
         partitions = self._assignment.partitions
         self._dispatcher.pause()
-        self._pause(list(partitions.values()))
+        self._pausing.pause(list(partitions.values()))
         while monotonic() < until and self._is_busy():
             self.polled_at = monotonic()
             self._dispatcher.tick()
@@ -157,17 +159,8 @@ class Loop:
             wants = each.wants_pause(most, most_bytes)
             if wants is not each.paused:
                 (pause if wants else resume).append(each)
-        self._pause(pause)
-        if resume:
-            self._consumer.resume([kafkas(each.place) for each in resume])
-            for each in resume:
-                each.paused = False
-
-    def _pause(self, partitions: list[Partition]) -> None:
-        if partitions:
-            self._consumer.pause([kafkas(each.place) for each in partitions])
-            for each in partitions:
-                each.paused = True
+        self._pausing.pause(pause)
+        self._pausing.resume(resume, self._assignment.partitions.values())
 
     def _judge(self, error: KafkaError, place: TopicPartition | None) -> None:
         """Errors that pass are librdkafka's to try again; the others end the run."""
