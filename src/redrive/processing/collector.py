@@ -1,13 +1,11 @@
-"""Python itself, for a process that does nothing but handle records: garbage and threads."""
+"""Python's garbage collector, for a process that does nothing but handle records."""
 
 from __future__ import annotations
 
 import gc
-import sys
 from typing import Final
 
 _ALLOCATIONS: Final = 50_000
-_TURN: Final = 0.0005
 
 
 def tune_collector() -> None:
@@ -19,12 +17,3 @@ def tune_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, 20, 20)
-
-
-def tune_threads() -> None:
-    """Let threads take turns more often than every 5 ms.
-
-    One thread reads, some handle, one writes: each waits for the one before it. With Python's
-    default a copy from topic to topic made half as many records a second.
-    """
-    sys.setswitchinterval(_TURN)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from redrive.ports import Position
 
 METADATA_LIMIT: Final = 4095
 _PREFIX: Final = "r1:"
+_ONE_BYTE: Final = 0x7F
 
 Range = tuple[int, int]
 """Offsets from the first, up to but without the second."""
@@ -23,13 +25,11 @@ Range = tuple[int, int]
 
 def ranges(offsets: Sequence[int]) -> list[Range]:
     """Ascending offsets as ranges."""
-    found: list[Range] = []
-    for offset in offsets:
-        if found and found[-1][1] == offset:
-            found[-1] = (found[-1][0], offset + 1)
-        else:
-            found.append((offset, offset + 1))
-    return found
+    if not offsets:
+        return []
+    starts = [after for before, after in pairwise(offsets) if after - before != 1]
+    ends = [before + 1 for before, after in pairwise(offsets) if after - before != 1]
+    return list(zip([offsets[0], *starts], [*ends, offsets[-1] + 1], strict=True))
 
 
 def merge(some: Iterable[Range], others: Iterable[Range], base: int) -> list[Range]:
@@ -49,14 +49,11 @@ def merge(some: Iterable[Range], others: Iterable[Range], base: int) -> list[Ran
 def encode(base: int, done: Sequence[Range], limit: int = METADATA_LIMIT) -> str:
     """The ranges as text of at most `limit` bytes; nothing done is no text at all."""
     room = (limit - len(_PREFIX)) // 4 * 3
-    data = bytearray()
-    position = base
-    for start, end in done:
-        run = _varint(start - position) + _varint(end - start)
-        if len(data) + len(run) > room:
-            break
-        data += run
-        position = end
+    first = done[: room // 2]  # each takes two bytes at least
+    edges = [base, *(edge for each in first for edge in each)]
+    lengths = [after - before for before, after in pairwise(edges)]
+    short = max(lengths, default=0) <= _ONE_BYTE  # as nearly always, and it is asked for often
+    data = bytes(lengths) if short else _first_pairs(lengths, room)
     return _PREFIX + b64encode(data).decode() if data else ""
 
 
@@ -78,9 +75,20 @@ def decode(position: Position) -> list[Range]:
     return done
 
 
+def _first_pairs(lengths: Sequence[int], room: int) -> bytes:
+    """As many of them as there is room for: not done, done, always both."""
+    data = bytearray()
+    for gap, length in zip(lengths[::2], lengths[1::2], strict=True):
+        pair = _varint(gap) + _varint(length)
+        if len(data) + len(pair) > room:
+            break
+        data += pair
+    return bytes(data)
+
+
 def _varint(number: int) -> bytes:
     out = bytearray()
-    while number > 0x7F:
+    while number > _ONE_BYTE:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)

@@ -37,7 +37,7 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
 from redrive.ports import Position
-from redrive.processing.collector import tune_collector, tune_threads
+from redrive.processing.collector import tune_collector
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import executor_for
 from redrive.processing.resources import Resources
@@ -133,7 +133,6 @@ class Worker:
     def start(self) -> None:
         """Open the resources, join the group and begin."""
         tune_collector()
-        tune_threads()
         self._executor.start(self._dispatcher)
         try:
             self._looking.start()
