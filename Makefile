@@ -20,7 +20,7 @@ test: lint ## lint, then every test
 		--durations-min=1 $(ARGS)
 
 chaos: setup ## kills, zombies and outages at full length: about a quarter of an hour
-	@.venv/bin/python tools/run_tests.py -m chaos --durations=0 --durations-min=1 $(ARGS)
+	@.venv/bin/python tools/run_tests.py -m chaos -rP --show-capture=stdout --durations=0 --durations-min=1 $(ARGS)
 
 prove: setup ## what is duplicated at each failure point, on both engines; writes docs/prove/
 	@.venv/bin/redrive prove --engine worker --write docs/prove/worker.md

@@ -38,7 +38,7 @@ def test_a_kill_loses_nothing_and_repeats_little(world, number):
     assert found.lost == 0
     assert found.repeated <= 250
     # Well before the session time-out: it got its partitions because it came back by its name.
-    assert found.works_again < 20
+    assert found.works_again < 10
 
 
 def test_killed_with_the_new_protocol_it_waits_for_its_name(world):
