@@ -8,10 +8,13 @@ offset.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final
 from uuid import UUID
 
 from redrive.record import Record
 
+_LONGEST: Final = 1000
 MessageId = str | bytes | int | UUID | None
 IdOf = Callable[[Record], MessageId]
 
@@ -47,7 +50,8 @@ def as_text(message_id: object) -> str | None:
     """The id as text, the same for the same bytes whatever type carries it.
 
     What is not readable text (binary keys, control characters) is written in hexadecimal, so that
-    headers and databases take it, and so that no two such ids become the same text.
+    headers and databases take it, and so that no two such ids become the same text. Of what is
+    longer than 1,000 bytes the SHA-256 is written: no index takes more.
     """
     if message_id is None:
         return None
@@ -61,6 +65,8 @@ def as_text(message_id: object) -> str | None:
 def _readable(data: bytes) -> str | None:
     if not data:
         return None
+    if len(data) > _LONGEST:
+        return f"sha256:{sha256(data).hexdigest()}"
     # Not str.isprintable: it changes with Python's version, and an id must not.
     if min(data) >= ord(" "):
         try:

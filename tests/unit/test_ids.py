@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -92,3 +93,10 @@ def test_anything_else_is_refused_with_what_was_given(given):
 def test_a_recreated_topic_does_not_repeat_ids():
     assert from_origin("topic-a", 3, 17) == "topic-a/3/17"
     assert from_origin("topic-a", 3, 17) != from_origin("topic-b", 3, 17)
+
+
+def test_of_what_no_index_takes_the_hash_is_the_id():
+    long = "ü" * 501
+    assert as_text("x" * 1000) == "x" * 1000
+    assert as_text(long) == as_text(long.encode()) == f"sha256:{sha256(long.encode()).hexdigest()}"
+    assert as_text(long) != as_text(long[1:] + "x")

@@ -38,6 +38,9 @@ APP = """
             raise Retry("not yet")
         {during}
 """
+MORE = """
+    app.handler(topic("more"), id=header("id"))(handle)
+"""
 DEATH = """
     DIED = Path(NOTES).with_name("died")
     after_the_hop = Unit._send
@@ -114,17 +117,41 @@ class Apps:
             run = Driver(target, self._world.folder, self._world.bootstrap, "--engine", "worker")
             assert run.wait(60) == -signal.SIGKILL, run.output()
 
+    def beside(self, target: str) -> Driver:
+        """Another worker."""
+        return Driver(target, self._world.folder, self._world.bootstrap, "--engine", "worker")
+
+    def places_of_two(self, run: Any) -> list[tuple[str, int]]:
+        """A partition that this worker has, and one that the other has."""
+        every = {(topic, number) for topic in ("in", "more") for number in (0, 1)}
+        mine: set[tuple[str, int]] = set()
+
+        def shared() -> bool:
+            nonlocal mine
+            assigned = list(run.handle._assignment.partitions)
+            mine = {each for each in every if (self._world.topic(each[0]), each[1]) in assigned}
+            return set() < mine < every
+
+        self._world.wait(run, "two owners", shared)
+        return [min(mine), min(every - mine)]
+
 
 @pytest.fixture
 def app(world, db, engine) -> Apps:
     return Apps(world, db, engine)
 
 
-def send(world: Any, *values: str, name: str | None = None, partition: int | None = None) -> None:
+def send(
+    world: Any,
+    *values: str,
+    name: str | None = None,
+    topic: str = "in",
+    partition: int | None = None,
+) -> None:
     world.publisher.publish(
         [
             Write(
-                world.topic("in"),
+                world.topic(topic),
                 value.encode(),
                 value.encode(),
                 (("id", (name or value).encode()),),
@@ -186,6 +213,26 @@ def test_the_same_id_three_times_in_two_partitions(world, start, app, db):
     run.stop()
     assert db.effects() == sent(world, db) == ["one"]
     assert sum(figures.counts["duplicate"] for figures in run.handle.figures.lanes.values()) == 2
+
+
+def test_the_same_ids_in_opposite_order_at_two_processes_at_once(world, start, app, db, engine):
+    values = [f"{number:03}" for number in range(200)]
+    target = app("idempotent", MORE, during="time.sleep(0.002)")
+    run = start(target)
+    # On Spark each partition has a process by itself; of workers there have to be two.
+    beside = app.beside(target) if engine.name == "worker" else None
+    try:
+        one, other = app.places_of_two(run) if beside else (("in", 0), ("more", 0))
+        send(world, *values, topic=one[0], partition=one[1])
+        send(world, *reversed(values), topic=other[0], partition=other[1])
+        wait_until_idle(world, run, lambda: db.effects() == values)
+        run.stop()
+    finally:
+        if beside is not None:
+            beside.stop()
+    assert db.effects() == sent(world, db) == values
+    assert db.states() == {"done": len(values)}
+    assert world.values("dead") == []
 
 
 def test_a_database_that_is_away_for_a_while_buries_nobody(world, start, app, db, redrive_stack):
