@@ -178,6 +178,26 @@ def test_metadata_uses_the_room_it_has() -> None:
     assert 4080 <= len(text) <= done_beyond.METADATA_LIMIT
 
 
+@given(
+    st.integers(0, 5),
+    st.one_of(
+        st.sets(st.integers(5, 500), max_size=300),
+        st.sets(st.integers(5, 1_000_000), max_size=50),
+        st.builds(
+            lambda seed, share: {n for n in range(5, 15_000) if Random(seed + n).random() < share},
+            st.integers(0, 9),
+            st.sampled_from([0.01, 0.5, 0.99]),
+        ),
+    ),
+    st.sampled_from([10, 100, 4095]),
+)
+def test_offsets_become_the_same_text_as_their_ranges(base, offsets, limit):
+    done = sorted(offsets)
+    text = done_beyond.encode_offsets(base, done, limit)
+    assert text == done_beyond.encode(base, done_beyond.ranges(done), limit)
+    assert len(text) <= limit
+
+
 @given(st.text(max_size=50))
 def test_any_text_in_the_metadata_is_read_without_a_crash(text: str) -> None:
     for metadata in (text, "r1:" + text):

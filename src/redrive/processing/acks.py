@@ -120,10 +120,10 @@ class AckTracker:
             offset = self._order[0] if self._order else self._committable
             if offset is None:
                 return None
-            beyond = sorted(self._done) if self._done else ()
-            ranges = done_beyond.ranges(beyond)
-            if self._restored:
-                ranges = done_beyond.merge(ranges, self._restored, offset)
+            beyond = sorted(self._done)
+            if not self._restored:
+                return Position(offset, done_beyond.encode_offsets(offset, beyond, limit))
+            ranges = done_beyond.merge(done_beyond.ranges(beyond), self._restored, offset)
             return Position(offset, done_beyond.encode(offset, ranges, limit))
 
     def _forget(self) -> None:

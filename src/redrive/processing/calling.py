@@ -47,7 +47,7 @@ def _call_each(lot: Lot, scope: Scope, tell: Tell, until: float) -> list[Result]
     call = _recover if lot.recovering else _call
     if call is _call and lot.handler.decode is None and lot.handler.ack == "auto":
         call = _call_plainly
-    times = scope.times
+    took: list[float] = []
     timed = lot.handler.timeout is not None
     told = began = start = now = monotonic()
     for work in lot.works:
@@ -59,9 +59,8 @@ def _call_each(lot: Lot, scope: Scope, tell: Tell, until: float) -> list[Result]
         result = call(work, scope)
         results.append(result)
         now = monotonic()
-        if times is not None:
-            times.add(now - began)
-            began = now
+        took.append(now - began)
+        began = now
         if isinstance(result, BaseException) or now >= until:
             break
         if now - told > REPORT_EVERY:
@@ -69,6 +68,8 @@ def _call_each(lot: Lot, scope: Scope, tell: Tell, until: float) -> list[Result]
             results = []
             told = now
     lot.seconds = now - start
+    if scope.times is not None:
+        scope.times.add_all(took)
     return results
 
 

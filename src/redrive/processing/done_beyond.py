@@ -18,6 +18,7 @@ from redrive.ports import Position
 METADATA_LIMIT: Final = 4095
 _PREFIX: Final = "r1:"
 _ONE_BYTE: Final = 0x7F
+_PART: Final = 4096
 
 Range = tuple[int, int]
 """Offsets from the first, up to but without the second."""
@@ -48,13 +49,30 @@ def merge(some: Iterable[Range], others: Iterable[Range], base: int) -> list[Ran
 
 def encode(base: int, done: Sequence[Range], limit: int = METADATA_LIMIT) -> str:
     """The ranges as text of at most `limit` bytes; nothing done is no text at all."""
-    room = (limit - len(_PREFIX)) // 4 * 3
-    first = done[: room // 2]  # each takes two bytes at least
+    first = done[: _room(limit) // 2]  # each takes two bytes at least
     edges = [base, *(edge for each in first for edge in each)]
     lengths = [after - before for before, after in pairwise(edges)]
-    short = max(lengths, default=0) <= _ONE_BYTE  # as nearly always, and it is asked for often
-    data = bytes(lengths) if short else _first_pairs(lengths, room)
-    return _PREFIX + b64encode(data).decode() if data else ""
+    return _text(lengths[::2], lengths[1::2], limit)
+
+
+def encode_offsets(base: int, done: Sequence[int], limit: int = METADATA_LIMIT) -> str:
+    """The same from ascending offsets, in a quarter of the time: it is asked for often."""
+    if not done:
+        return ""
+    most = _room(limit) // 2
+    ends: list[int] = []
+    looked = 0
+    while looked < len(done) and len(ends) <= most:  # as far as there is room for
+        part = done[looked : looked + _PART + 1]
+        ends += [at for at, pair in enumerate(pairwise(part), looked) if pair[1] - pair[0] != 1]
+        looked += _PART
+    if len(ends) <= most:
+        ends.append(len(done) - 1)
+    ends = ends[:most]
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    gaps = [done[start] - done[start - 1] - 1 for start in starts]
+    gaps[0] = done[0] - base
+    return _text(gaps, [end - start + 1 for start, end in zip(starts, ends, strict=True)], limit)
 
 
 def decode(position: Position) -> list[Range]:
@@ -75,15 +93,28 @@ def decode(position: Position) -> list[Range]:
     return done
 
 
-def _first_pairs(lengths: Sequence[int], room: int) -> bytes:
+def _room(limit: int) -> int:
+    return (limit - len(_PREFIX)) // 4 * 3
+
+
+def _text(gaps: Sequence[int], lengths: Sequence[int], limit: int) -> str:
+    if max(max(gaps, default=0), max(lengths, default=0)) <= _ONE_BYTE:  # as nearly always
+        data = bytearray(2 * len(gaps))
+        data[::2], data[1::2] = bytes(gaps), bytes(lengths)
+    else:
+        data = _first_pairs(gaps, lengths, _room(limit))
+    return _PREFIX + b64encode(data).decode() if data else ""
+
+
+def _first_pairs(gaps: Sequence[int], lengths: Sequence[int], room: int) -> bytearray:
     """As many of them as there is room for: not done, done, always both."""
     data = bytearray()
-    for gap, length in zip(lengths[::2], lengths[1::2], strict=True):
+    for gap, length in zip(gaps, lengths, strict=True):
         pair = _varint(gap) + _varint(length)
         if len(data) + len(pair) > room:
             break
         data += pair
-    return bytes(data)
+    return data
 
 
 def _varint(number: int) -> bytes:

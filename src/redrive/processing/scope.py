@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -37,6 +37,10 @@ class Times(Protocol):
 
     def add(self, seconds: float, count: int = 1) -> None:
         """Take note of one call, or of several that took as long."""
+        ...
+
+    def add_all(self, seconds: Sequence[float]) -> None:
+        """Take note of several calls."""
         ...
 
 

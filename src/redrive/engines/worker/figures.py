@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from threading import local
 from typing import TYPE_CHECKING, Final
 
@@ -34,13 +35,25 @@ class Times:
 
     def add(self, seconds: float, count: int = 1) -> None:
         """Take note of one, or of several that took as long."""
+        part = self._part()
+        part.counts[bisect_left(TIME_BUCKETS, seconds)] += count
+        part.total += seconds * count
+
+    def add_all(self, seconds: Sequence[float]) -> None:
+        """Take note of several."""
+        part = self._part()
+        counts = part.counts
+        for each in seconds:
+            counts[bisect_left(TIME_BUCKETS, each)] += 1
+        part.total += sum(seconds)
+
+    def _part(self) -> _Part:
         try:
             part: _Part = self._mine.part
         except AttributeError:
             part = self._mine.part = _Part()
             self._parts.append(part)
-        part.counts[bisect_left(TIME_BUCKETS, seconds)] += count
-        part.total += seconds * count
+        return part
 
     @property
     def counts(self) -> list[int]:
