@@ -68,6 +68,8 @@ _HEADER_OF: Final = {
     field.name: _PREFIX + field.name.replace("_", "-") for field in fields(Envelope)
 }
 _FIELD_OF: Final = {header: name for name, header in _HEADER_OF.items()}
+HEADERS: Final = tuple(_FIELD_OF)
+"""The names of redrive's own headers."""
 _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
 ) | {"due", "not_before"}
@@ -77,6 +79,11 @@ _NEEDED: Final = (
     _HEADER_OF["attempt"],
 )
 _NEVER_EMPTY: Final = tuple(header for header in _NEEDED if _FIELD_OF[header] not in _NUMBERS)
+
+
+def header_of(field: str) -> str:
+    """The header that carries a field of the envelope."""
+    return _HEADER_OF[field]
 
 
 def user_headers(headers: Headers) -> Headers:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from redrive.engines.spark import ranges
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.spec import HORIZON, Spec
+from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import DataLossError, View, begin_at, lost
 from redrive.engines.words import Lane
 from redrive.errors import RedriveError
@@ -219,7 +219,7 @@ class Planner:
         waiting = [place for place, start in starts.items() if ends[place] > start.offset]
         # A record that was appended at t is due at t + delay, and those behind it later.
         self._cutoff = now if self._cutoff is None else self._cutoff
-        horizon = self._cutoff if self._spec.once else now + HORIZON
+        horizon = self._cutoff if self._spec.once else now + self._spec.horizon
         since = self._log.appended_since(
             {place: horizon - self._delays[place.topic] + 1 for place in waiting}
         )
