@@ -213,7 +213,7 @@ class App:
     @property
     def frame_handler(self) -> Handler | None:
         """The frame handler, where the app is a pipeline of DataFrames."""
-        return next((handler for handler in self.handlers.values() if handler.is_frame), None)
+        return next((handler for handler in self._handlers.values() if handler.is_frame), None)
 
     @property
     def dead_topic(self) -> str:
@@ -328,9 +328,8 @@ class App:
             yield "that is not a name a Kafka topic can have"
         if handler.topic == self.dead_topic or handler.topic in self.delay_topics:
             yield "that is one of the app's own topics; give the app another name"
-        taken = ("record", "ctx") if handler.batch is None else ("records", "ctx")
-        if handler.is_frame:
-            taken = ("frame",)
+        first = "record" if handler.batch is None else "records"
+        taken = ["frame"] if handler.is_frame else [first, "ctx"]
         if not _accepts(handler.call, len(taken)):
             yield f"{_name_of(handler.call)} must take ({', '.join(taken)})"
         if not (handler.batch is None or (_is_whole(handler.batch) and handler.batch >= 1)):

@@ -34,6 +34,7 @@ _READ = pa.struct(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp", pa.int64()),
+        ("due", pa.int64()),
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("headers", _HEADERS),
@@ -45,6 +46,7 @@ SCHEMA = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
+        ("due", pa.int64()),
         ("kind", pa.string()),
         ("reason", pa.string()),
         ("after", pa.int64()),
@@ -87,7 +89,11 @@ class World:
 
     def delivery(self, end: int, *, place=PLACE, start: int = 0, delay=None, again=False):
         process: Any = SimpleNamespace(
-            app=self.app, log=self.kafka, progress=self.progress, publisher=self.kafka
+            app=self.app,
+            log=self.kafka,
+            progress=self.progress,
+            publisher=self.kafka,
+            clock=self.clock,
         )
         return Delivery(
             self.spec,

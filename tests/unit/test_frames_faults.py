@@ -9,6 +9,7 @@ from redrive.engines.spark.frames.faults import (
     as_records_error,
     fault,
 )
+from redrive.engines.spark.task import WorkerKilledError
 
 
 class SparksError(Exception):
@@ -33,13 +34,16 @@ RAISED = SparksError("An exception was thrown:\nValueError: mine", "38000", "PYT
         (CAST, "data"),
         (SparksError("[DIVIDE_BY_ZERO]", "22012", "DIVIDE_BY_ZERO"), "data"),
         (RAISED, "function"),
-        (SparksError("Job aborted: Python worker exited unexpectedly"), "outage"),
+        (SparksError("Job aborted: Python worker exited unexpectedly (crashed)"), "death"),
+        (SparksError("Caused by: java.lang.ArithmeticException: long overflow"), "data"),
+        (SparksError("ExecutorLostFailure (executor 1 exited)"), "outage"),
+        (SparksError("Python worker failed to connect back"), "outage"),
         (SparksError("org.apache.kafka.common.errors.TimeoutException"), "outage"),
         (SparksError("[FAILED_READ_FILE]", "KD001", "FAILED_READ_FILE"), "outage"),
         (OSError("the connection to Spark is gone"), "outage"),
     ],
 )
-def test_only_data_and_functions_count_against_a_record(error, whose):
+def test_only_what_the_rows_do_counts_against_a_record(error, whose):
     assert fault(error) == whose
 
 
@@ -48,6 +52,8 @@ def test_a_record_bears_the_line_that_says_what_happened():
     assert str(as_records_error(CAST)) == "[CAST_INVALID_INPUT] The value 'x'."
     assert isinstance(as_records_error(RAISED), FunctionError)
     assert str(as_records_error(RAISED)) == "ValueError: mine"
+    died = as_records_error(SparksError("Python worker exited unexpectedly"))
+    assert isinstance(died, WorkerKilledError)
 
 
 READ = "Scan KafkaRelation(strategy=Assign)"
@@ -75,6 +81,6 @@ def test_a_broadcast_join_is_fine():
 
 
 def test_a_result_without_the_given_rows_is_refused():
-    told = plan_check.refusal(["Project", "Scan parquet"])
+    told = plan_check.refusal(["MapInArrow", "Project", "Scan parquet"])
     assert told is not None
     assert "not made of the rows that it was given" in told

@@ -147,7 +147,7 @@ class Planner:
             for number in range(count)
         ]
         committed = self._progress.committed([*places, self._mark])
-        self._check_mark(committed.get(self._mark))
+        check_mark(self._app.name, self._spec.run, committed.get(self._mark))
         bounds = self._log.all_bounds(places)
         return {place: View(*bounds[place], committed.get(place)) for place in places}
 
@@ -177,13 +177,6 @@ class Planner:
             raise RivalError(
                 f"the app {self._app.name} is running as a worker: its group has active"
                 " members, so Spark must not commit for it; stop the worker first"
-            )
-
-    def _check_mark(self, found: Position | None) -> None:
-        if found is not None and found.metadata not in ("", RUN_MARK + self._spec.run):
-            raise RivalError(
-                f"another run of the app {self._app.name} on Spark has begun and taken over:"
-                " this one stops; what it had not committed is run by the other"
             )
 
     def _starts(self, views: Mapping[TopicPartition, View]) -> dict[TopicPartition, Position]:
@@ -251,3 +244,12 @@ class Planner:
             if place.topic in self._delays:
                 status.parked[place.topic] += ends[place] - start.offset
         status.empty = status.lag == 0
+
+
+def check_mark(app: str, run: str, found: Position | None) -> None:
+    """See that this is the newest run of the app: a RivalError says that it is not."""
+    if found is not None and found.metadata not in ("", RUN_MARK + run):
+        raise RivalError(
+            f"another run of the app {app} on Spark has begun and taken over:"
+            " this one stops; what it had not committed is run by the other"
+        )

@@ -135,7 +135,15 @@ MISTAKEN = (
         "the last row is missing": lambda frame: frame.where("offset < 2").withColumn(
             "outcome", done()
         ),
-        "all rows are missing": lambda frame: frame.where("false").withColumn("outcome", done()),
+        "all rows are missing": lambda frame: frame.where("offset > 9").withColumn(
+            "outcome", done()
+        ),
+        "filtered to nothing": lambda frame: frame.where("false").withColumn("outcome", done()),
+        "cached": lambda frame: frame.cache().withColumn("outcome", done()),
+        "a limit": lambda frame: frame.limit(2).withColumn("outcome", done()),
+        "a park in an array": lambda frame: frame.withColumn(
+            "outcome", send_all(send("x", "key", "value"), park("?"))
+        ),
         "a row is doubled": lambda frame: frame.withColumn(
             "n", F.explode(F.expr("sequence(0, int(offset = 1))"))
         ).withColumn("outcome", done()),
@@ -166,6 +174,10 @@ SENTENCES = {
     "a row is missing": "[0]@1 did not come out",
     "the last row is missing": "[0]@2 did not come out",
     "all rows are missing": "[0]@0 did not come out",
+    "filtered to nothing": "filtered to nothing",
+    "cached": "must not be cached",
+    "a limit": "its plan has a shuffle",
+    "a park in an array": "[0]@0 came out of the frame handler with several outcomes",
     "a row is doubled": "[0]@1 came out of the frame handler twice",
     "no outcome": "[0]@1 came out of the frame handler with no outcome",
     "no such column": "nothing",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from redrive.engines.spark.frames.columns import MIXED
 from redrive.errors import RedriveError
 from redrive.record import TopicPartition
 
@@ -18,9 +19,9 @@ class RowsError(RedriveError):
 
 
 class Gap(NamedTuple):
-    """Offsets whose rows did not come out before the row at `index`."""
+    """Offsets whose rows did not come out before the row at `at`."""
 
-    index: int
+    at: int
     start: int
     end: int
 
@@ -65,9 +66,14 @@ def missing(place: TopicPartition, offset: int) -> RowsError:
     )
 
 
-def no_outcome(place: TopicPartition, offset: int) -> RowsError:
-    """What is said of a row without an outcome."""
-    return RowsError(
-        f"{place}@{offset} came out of the frame handler with no outcome (null): end your"
-        " when(...) with .otherwise(...)"
-    )
+def no_outcome(place: TopicPartition, offset: int, kind: str | None) -> RowsError:
+    """What is said of a row without an outcome, or with one that says nothing."""
+    came = f"{place}@{offset} came out of the frame handler with"
+    if kind is None:
+        return RowsError(f"{came} no outcome (null): end your when(...) with .otherwise(...)")
+    if kind == MIXED:
+        return RowsError(
+            f"{came} several outcomes that are not all send(...): one row is either sent, parked"
+            " or buried; use done() where an array has nothing to send"
+        )
+    return RowsError(f"{came} an outcome of the kind {kind!r}, which is none of redrive's")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from redrive.clock import WallClock
 from redrive.engines.spark.frames import intake, plan_check, reading
-from redrive.engines.spark.frames.columns import OUTCOME
+from redrive.engines.spark.frames.columns import OUTCOME, OUTCOMES, of_array
 from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.faults import as_records_error, fault, first_line
 from redrive.engines.spark.frames.halving import Suspects
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
 from redrive.engines.spark.frames.process import Process, process
-from redrive.engines.spark.frames.sink import COLUMNS, REPORT, Sink, as_report, blamed, untouched
+from redrive.engines.spark.frames.reports import RangeReport, as_report, blamed, untouched
+from redrive.engines.spark.frames.sink import COLUMNS, Sink
+from redrive.engines.spark.probing import PROOF
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import SliceReport
+from redrive.engines.spark.session import probe
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import Lane
 from redrive.errors import ConfigurationError, RedriveError
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from redrive.app import App
 
 log: Final = logging.getLogger("redrive.spark")
-REASON: Final = "failed-expression"
+FAILED: Final = "failed-expression"
+KILLED: Final = "killed-worker"
+_HOW_TO_MAKE_IT: Final = "make it with redrive.spark.done(), send(), park() or bury()"
 
 
 class Batches:
@@ -46,14 +50,14 @@ class Batches:
         self._worked = False
         self._topic_id = ""
 
-    def run(self, ranges: Sequence[Range]) -> list[SliceReport]:
+    def run(self, ranges: Sequence[Range]) -> list[RangeReport]:
         """Run the ranges, in one job or, while a record is searched for, in several."""
-        found: list[SliceReport] = []
+        found: list[RangeReport] = []
         for part in self._suspects.share_out(ranges):
             found += self._run(part)
         return found
 
-    def _run(self, ranges: Sequence[Range]) -> list[SliceReport]:
+    def _run(self, ranges: Sequence[Range]) -> list[RangeReport]:
         try:
             sink = self._sink(ranges)
             reports = self._job(sink, ranges)
@@ -72,10 +76,10 @@ class Batches:
         by_place = {each.place: each for each in ranges}
         return Sink(self._spec, by_place, self._topic_id, WallClock().now())
 
-    def _job(self, sink: Sink, ranges: Sequence[Range]) -> list[SliceReport]:
-        rows = self._outcomes(self._read(ranges), sink.now, ranges)
-        plan_check.check(rows, self._handler.topic)
-        return [as_report(row[0]) for row in rows.mapInArrow(sink, REPORT).collect()]
+    def _job(self, sink: Sink, ranges: Sequence[Range]) -> list[RangeReport]:
+        rows = sink.over(self._outcomes(self._read(ranges), sink.now, ranges))
+        plan_check.check(rows, self._handler.topic)  # and it runs as it was planned for this
+        return [as_report(row[0]) for row in rows.collect()]
 
     def _read(self, ranges: Sequence[Range]) -> DataFrame:
         return reading.read(self._spark, self._spec.settings, ranges)
@@ -84,7 +88,7 @@ class Batches:
         given = intake.input_frame(kafka, self._rules(now, ranges))
         return outcomes(self._handler.call(given), self._handler.topic)
 
-    def _without_rows(self, sink: Sink, reports: Sequence[SliceReport]) -> list[SliceReport]:
+    def _without_rows(self, sink: Sink, reports: Sequence[RangeReport]) -> list[RangeReport]:
         """Ranges of which no row came out: there is nothing in them, or nothing to handle."""
         told = {(report.topic, report.partition) for report in reports}
         return [
@@ -93,12 +97,12 @@ class Batches:
 
     def _driven(
         self, sink: Sink, place: TopicPartition, work: Callable[[Delivery], None]
-    ) -> SliceReport:
+    ) -> RangeReport:
         """Do on the driver what a task does elsewhere, for a range that has no rows to compute."""
         try:
             delivery = sink.open(place, again=True)
         except RedriveError as trouble:
-            return blamed(untouched(sink.ranges[place]), trouble)
+            return blamed(untouched(sink.ranges[place]), sink.explained(trouble))
         stopped: Exception | None = None
         try:
             work(delivery)
@@ -106,9 +110,9 @@ class Batches:
             stopped = trouble
         report = delivery.report()
         delivery.close()
-        return blamed(report, stopped)
+        return blamed(report, sink.explained(stopped))
 
-    def _failed(self, ranges: Sequence[Range], error: Exception) -> list[SliceReport]:
+    def _failed(self, ranges: Sequence[Range], error: Exception) -> list[RangeReport]:
         whose, told = fault(error), first_line(error)
         if whose == "mistake" and not self._worked:
             mistake = ConfigurationError(f'frame handler of "{self._handler.topic}": {told}')
@@ -116,17 +120,23 @@ class Batches:
         if whose in ("outage", "mistake"):
             return self._stopped(ranges, RedriveError(f"a batch failed: {told}"))
         log.warning("%s lane: a row cannot be computed (%s): searched for", self._lane, told)
-        if not self._suspects.blame(ranges):
+        proof = PROOF if whose == "death" else 1
+        if not self._suspects.blame(ranges, proof=proof):
             return [untouched(each) for each in ranges]
         (alone,) = ranges
-        return [self._without_records(alone) or self._end(alone, error)]
+        report = self._without_records(alone) or self._end(alone, error)
+        if report.end >= alone.end:
+            self._suspects.passed(ranges)
+        return [report]
 
-    def _without_records(self, alone: Range) -> SliceReport | None:
+    def _without_records(self, alone: Range) -> RangeReport | None:
         """Whether the handler fails also without any record: then none of them is at fault.
 
-        So it is with a table that it joins, or an expression that no row has a part in.
+        So it is with a table that it joins, an expression that no row has a part in, or a machine
+        on which no Python worker stays alive.
         """
         try:
+            probe(self._spark, self._spec)
             nobody = self._read([alone]).where("offset < 0")
             rows = self._outcomes(nobody, WallClock().now(), [alone])
             rows.write.format("noop").mode("overwrite").save()
@@ -135,19 +145,22 @@ class Batches:
             return blamed(untouched(alone), RedriveError(told))
         return None
 
-    def _end(self, alone: Range, error: Exception) -> SliceReport:
+    def _end(self, alone: Range, error: Exception) -> RangeReport:
         """End a record that was alone in a job that failed for its data, at every attempt."""
         told = as_records_error(error)
 
         def end(delivery: Delivery) -> None:
-            if fault(error) == "function":
-                delivery.fail(told)
-            else:
-                delivery.bury(REASON, told)
+            match fault(error):
+                case "function":
+                    delivery.fail(told)
+                case "death":
+                    delivery.bury(KILLED, told)
+                case _:
+                    delivery.bury(FAILED, told)
 
         return self._driven(self._sink([alone]), alone.place, end)
 
-    def _stopped(self, ranges: Sequence[Range], error: RedriveError) -> list[SliceReport]:
+    def _stopped(self, ranges: Sequence[Range], error: RedriveError) -> list[RangeReport]:
         return [blamed(untouched(each), error) for each in ranges]
 
     def _rules(self, now: int, ranges: Sequence[Range]) -> Rules:
@@ -167,7 +180,7 @@ class Batches:
         return process(self._spec)
 
 
-def outcomes(frame: Any, topic: str) -> DataFrame:
+def outcomes(frame: object, topic: str) -> DataFrame:
     """The columns that tasks need, of what a frame handler gave."""
     from pyspark.sql import DataFrame
 
@@ -181,11 +194,13 @@ def outcomes(frame: Any, topic: str) -> DataFrame:
         if name not in types
         else f'its column "{name}" is {types[name][:80]}: {hint}'
         for name, wanted, hint in (
-            ("redrive", REDRIVE, "it must be as it was given"),
-            ("outcome", OUTCOME, "make it with redrive.spark.done(), send(), park() or bury()"),
+            ("redrive", (REDRIVE,), "it must be as it was given"),
+            ("outcome", (OUTCOME, OUTCOMES), _HOW_TO_MAKE_IT),
         )
-        if types.get(name) != wanted
+        if types.get(name) not in wanted
     ]
     if problems:
         raise ConfigurationError([f'frame handler of "{topic}": {each}' for each in problems])
+    if types["outcome"] == OUTCOMES:
+        frame = frame.withColumn("outcome", of_array(frame["outcome"]))
     return frame.selectExpr(*COLUMNS)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 _SENDS: Final = f"array<struct<topic:string,key:binary,value:binary,headers:{HEADERS}>>"
 OUTCOME: Final = f"struct<kind:string,reason:string,after:bigint,sends:{_SENDS}>"
+OUTCOMES: Final = f"array<{OUTCOME}>"
 KINDS: Final = ("done", "send", "park", "bury")
+MIXED: Final = "mixed"
+"""Of an array in which not everything is sent: it says nothing that could be done."""
 
 
 def done() -> Column:
@@ -49,10 +52,18 @@ def send(
 def send_all(*outcomes: Column) -> Column:
     """The row is done, and several messages are written: `send_all(send(...), send(...))`.
 
-    One column that is an array of `send(...)` does as well: `send_all(transform(lines, ...))`.
+    `done()` among them adds nothing; `park` or `bury` would contradict the others, and stop the
+    run. An array of `send(...)`, such as `transform(lines, ...)`, may be the outcome by itself.
     """
-    found = outcomes[0] if len(outcomes) == 1 else F.array(*outcomes)
-    return _outcome("send", sends=F.flatten(F.transform(found, lambda one: one["sends"])))
+    return of_array(F.array(*outcomes))
+
+
+def of_array(found: Column) -> Column:
+    """The outcome that an array of outcomes comes to."""
+    sends = F.flatten(F.transform(found, lambda one: F.coalesce(one["sends"], _no_sends())))
+    agree = F.forall(found, lambda one: F.coalesce(one["kind"], F.lit(MIXED)).isin("send", "done"))
+    kind = F.when(found.isNull(), None).when(agree, "send").otherwise(MIXED)
+    return _outcome(kind, sends=sends)
 
 
 def park(reason: str | Column, after: Duration | None = None) -> Column:
@@ -67,7 +78,7 @@ def bury(reason: str | Column) -> Column:
 
 
 def _outcome(
-    kind: str,
+    kind: str | Column,
     *,
     reason: Column | None = None,
     after: Column | None = None,
@@ -75,12 +86,16 @@ def _outcome(
 ) -> Column:
     nothing = F.lit(None)
     parts = (
-        F.lit(kind).alias("kind"),
+        _literal(kind).alias("kind"),
         (nothing if reason is None else reason).cast("string").alias("reason"),
         (nothing if after is None else after).cast("bigint").alias("after"),
         (nothing if sends is None else sends).cast(_SENDS).alias("sends"),
     )
     return F.struct(*parts)
+
+
+def _no_sends() -> Column:
+    return F.array().cast(_SENDS)
 
 
 def _literal(given: str | Column) -> Column:

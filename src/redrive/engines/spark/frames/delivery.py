@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from functools import partial
-from itertools import repeat
+from itertools import repeat, takewhile
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import signals
 from redrive.engines.spark.frames import accounts
-from redrive.engines.spark.frames.accounts import Accounts, RowsError
+from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
+from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
 from redrive.engines.spark.frames.process import Process
+from redrive.engines.spark.frames.reports import RangeReport
 from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter, Writer
+from redrive.engines.spark.planner import check_mark
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import user_headers
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.processing.outcomes import Outcome
-from redrive.record import Record, Write
+from redrive.record import Record, TopicPartition, Write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]  # -- it has no types
 
+_LATENESS: Final = 100_000
+"""So many rows of a range at most are told one by one."""
 _write: Final = partial(tuple.__new__, Write)
 """Made once per message: by the tuple's own constructor, in a third of the time."""
 
@@ -55,29 +62,43 @@ class Delivery:
             delay=each.delay,
             now=now,
         )
-        self._cut = False
+        self._lateness: deque[int] = deque(maxlen=_LATENESS)
+        self._deadline = monotonic() + spec.batch_deadline / 1000
+        self.cut = False
+        """Whether it ends early: at the deadline, since the run stops, or at what is not due."""
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
-        if self._cut:
-            return
         numbers, offsets = _whole(batch.column("number")), _whole(batch.column("offset"))
         gaps = self._accounts.take(numbers, offsets)
-        begin = 0
-        for index, start, end in gaps:
-            if index > begin:
-                self._put(batch.slice(begin, index - begin), offsets[begin:index])
-            begin = index
-            self._pass_over(start, end)
-            if self._cut:
-                return
+        begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
+        if self.cut:
+            return
         self._put(batch.slice(begin) if begin else batch, offsets[begin:])
-        self._cut = self._spec.stop_file.exists()
+        self.cut = monotonic() >= self._deadline or self._spec.stop_file.exists()
+
+    def _take_with_gaps(
+        self, batch: pa.RecordBatch, offsets: list[int], gaps: Sequence[Gap]
+    ) -> int:
+        """Take the rows up to the last gap; gives which row comes next."""
+        begin = 0
+        # In one read, however many there are: the rows between them are read with them.
+        with closing(self._records(gaps[0].start, gaps[-1].end)) as records:
+            for gap in gaps:
+                if gap.at > begin:
+                    self._put(batch.slice(begin, gap.at - begin), offsets[begin : gap.at])
+                begin = gap.at
+                self._pass_over(gap.start, gap.end, records)
+                if self.cut:
+                    break
+        return begin
 
     def finish(self) -> None:
         """See that nothing is missing at the end; make all of it durable."""
-        if not self._cut and self._accounts.next_offset < self._range.end:
-            self._pass_over(self._accounts.next_offset, self._range.end)
+        start, end = self._accounts.next_offset, self._range.end
+        if not self.cut and start < end:
+            with closing(self._records(start, end)) as records:
+                self._pass_over(start, end, records)
         self._writer.finish()
 
     def bury(self, reason: str, error: Exception) -> None:
@@ -88,16 +109,17 @@ class Delivery:
         """Let the policy decide about the records of the range, which have failed."""
         self._end_each(lambda record: self._judge.failed(record, error))
 
-    def report(self) -> SliceReport:
+    def report(self) -> RangeReport:
         """What became of the range."""
         each = self._range
-        return SliceReport(
+        return RangeReport(
             each.topic,
             each.partition,
             each.start,
             self._writer.committed,
             each.delay,
             dict(self._writer.counts),
+            lateness=list(self._lateness),
         )
 
     def close(self) -> None:
@@ -114,6 +136,9 @@ class Delivery:
                 kept.publisher, kept.progress, each.place, start=start, every=every
             )
             return writer, start
+        # A task that is left over from a run before must not fence off those of this one.
+        mark = TopicPartition(app.dead_topic, 0)
+        check_mark(app.name, self._spec.run, kept.progress.committed([mark]).get(mark))
         name = f"{app.name}-{each.topic}-{each.partition}"
         producer = TransactionalProducer(self._spec.settings, name, app.name)
         # Only now that the others are fenced off: how far did they come?
@@ -130,15 +155,21 @@ class Delivery:
         if done:
             batch, offsets = batch.slice(done), offsets[done:]
         if offsets:
+            self._note_lateness(batch)
             self._writer.put(self._chunk(batch, offsets))
+
+    def _note_lateness(self, batch: pa.RecordBatch) -> None:
+        if self._range.delay is not None:
+            now = self._process.clock.now()
+            self._lateness.extend(now - due for due in _whole(batch.column("due")))
 
     def _chunk(self, batch: pa.RecordBatch, offsets: list[int]) -> Chunk:
         chunk = Chunk(offsets[-1] + 1, rows=len(offsets))
         counted = batch.column("kind").value_counts().to_pylist()
         kinds = {each["values"]: each["counts"] for each in counted}
-        if None in kinds:
-            first = batch.column("kind").to_pylist().index(None)
-            raise accounts.no_outcome(self._range.place, offsets[first])
+        for kind in kinds.keys() - set(KINDS):
+            first = batch.column("kind").to_pylist().index(kind)
+            raise accounts.no_outcome(self._range.place, offsets[first], kind)
         self._add_sends(chunk, batch, offsets, only=kinds.keys() == {"send"})
         if "park" in kinds or "bury" in kinds:
             self._add_failures(chunk, batch)
@@ -193,23 +224,26 @@ class Delivery:
         chunk.owners += repeat(offset, len(writes))
         chunk.counts[kind] += 1
 
-    def _pass_over(self, start: int, end: int) -> None:
+    def _pass_over(self, start: int, end: int, records: Iterable[Record]) -> None:
         """Look at what did not come out: it must be nothing, or nothing for the handler."""
         chunk = Chunk(max(end, self._skip_to))
-        for record in self._records(start, end):
+        # What ends it is not missed: at `end` is a row that came out.
+        for record in takewhile(lambda one: one.offset < end, records):
+            if record.offset < start:
+                continue
             judged = self._judge.unseen(record)
             if isinstance(judged, ForHandler):
                 raise accounts.missing(self._range.place, record.offset)
             if isinstance(judged, NotDue):
                 chunk.end = record.offset
-                self._cut = True
+                self.cut = True
                 break
             self._add(chunk, record.offset, judged.kind, judged.writes)
             chunk.rows += 1
         if chunk.end > self._writer.committed:
             self._writer.put(chunk)
 
-    def _records(self, start: int, end: int) -> Iterator[Record]:
+    def _records(self, start: int, end: int) -> Generator[Record]:
         start = max(start, self._skip_to)
         lots = self._process.log.lots(self._range.place, start, end)
         try:
@@ -230,8 +264,6 @@ class Delivery:
 def _signal(kind: str, reason: str | None, after: int | None) -> signals.Signal:
     if kind == "bury":
         return signals.Bury(reason or "")
-    if kind != "park":
-        raise RowsError(f"an outcome of the kind {kind!r}, which is none of redrive's")
     asked = signals.Retry(reason or "")
     asked.after = after
     return asked
@@ -259,4 +291,6 @@ def _headers(given: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
 
 
 def _whole(column: pa.Array) -> list[int]:
-    return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]  # -- untyped library
+    """A column of 64-bit numbers without nulls as a list: from its memory, without numpy."""
+    values = memoryview(column.buffers()[1]).cast("q")
+    return values[column.offset : column.offset + len(column)].tolist()

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from redrive.engines.spark.session import last_line
+from redrive.engines.spark.task import WorkerKilledError
 from redrive.errors import RedriveError
 
-Fault = Literal["data", "function", "mistake", "outage"]
+Fault = Literal["data", "function", "death", "mistake", "outage"]
 """data: an expression that cannot be computed for a row; function: a Python function of the user's
-raised; mistake: Spark does not understand what it is asked; outage: anything else."""
+raised; death: a Python worker died, at each attempt of a task; mistake: Spark does not understand
+what it is asked; outage: anything else."""
 
 _DATA: Final = "22"
 """The class of SQL states of data exceptions: casts, overflows, division by zero, bad dates."""
+_OVERFLOW: Final = "java.lang.ArithmeticException"
+"""What has no SQL state: Spark's Kafka source with a timestamp that microseconds cannot say."""
 _FUNCTION: Final = "PYTHON_EXCEPTION"
+_DEATH: Final = "Python worker exited unexpectedly"
 _MISTAKES: Final = ("AnalysisException", "ParseException")
 
 
@@ -34,14 +39,24 @@ def fault(error: BaseException) -> Fault:
         return "function"
     if type(error).__name__ in _MISTAKES:
         return "mistake"
+    if _DEATH in str(error):
+        return "death"
+    if _OVERFLOW in str(error):
+        return "data"
     return "outage"
 
 
 def as_records_error(error: BaseException) -> RedriveError:
     """The error as it stands on a record that caused it."""
-    if fault(error) == "function":
-        return FunctionError(last_line(error))
-    return ExpressionError(first_line(error))
+    match fault(error):
+        case "function":
+            return FunctionError(last_line(error))
+        case "death":
+            return WorkerKilledError(
+                "the Python worker died with this record and nothing else to do, at every attempt"
+            )
+        case _:
+            return ExpressionError(first_line(error))
 
 
 def first_line(error: BaseException) -> str:

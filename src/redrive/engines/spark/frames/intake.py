@@ -23,11 +23,13 @@ KAFKA_SCHEMA: Final = (
 REDRIVE: Final = (
     "struct<id:string,attempt:int,first_received:timestamp,error:string,"
     "read:struct<number:bigint,topic:string,partition:int,offset:bigint,timestamp:bigint,"
+    "due:bigint,"
     "key:binary,value:binary,headers:array<struct<key:string,value:binary>>>>"
 )
 _WITHIN_PARTITION: Final = (1 << 33) - 1
 """The low bits of Spark's monotonically increasing id count the rows of one partition."""
 _TEXTS: Final = ("app", "id", "origin_topic", "error_type", "error_message", "dead_reason")
+_LATEST: Final = ((1 << 63) - 1) // 1000
 _NEEDED_TEXTS: Final = ("app", "id", "origin_topic")
 _NUMBERS: Final = {
     "origin_partition": "int",
@@ -96,12 +98,10 @@ def runs(rules: Rules) -> str:
         )
     if rules.to_origin or not rules.delays:
         return "false"
-    delay = " ".join(f"WHEN '{topic}' THEN {delay}L" for topic, delay in rules.delays.items())
-    due = f"greatest(coalesce({env}.due, 0), unix_millis(timestamp) + CASE topic {delay} END)"
     later = f" AND coalesce({env}.not_before, 0) <= {rules.now}L" if rules.hops else ""
     return (
         f"{env}.readable AND {env}.origin_topic = '{rules.topic}'"
-        f" AND {env}.dead_reason IS NULL AND {due} <= {rules.now}L{later}"
+        f" AND {env}.dead_reason IS NULL AND {_due(rules)} <= {rules.now}L{later}"
     )
 
 
@@ -117,7 +117,7 @@ def columns(rules: Rules) -> list[str]:
         f"if({fresh}, topic, {env}.origin_topic) AS topic",
         f"if({fresh}, partition, {env}.origin_partition) AS partition",
         f"if({fresh}, offset, {env}.origin_offset) AS offset",
-        f"if({fresh}, timestamp, timestamp_millis({env}.origin_timestamp)) AS timestamp",
+        f"if({fresh}, timestamp, {_time(f'{env}.origin_timestamp')}) AS timestamp",
         "timestampType",
         f"if({fresh}, headers, if(size({users}) > 0, {users}, null)) AS headers",
         f"{_redrive(rules)} AS redrive",
@@ -129,16 +129,38 @@ def _redrive(rules: Rules) -> str:
     fields = {
         "id": f"if({fresh}, concat('{rules.topic_id}/', partition, '/', offset), {env}.id)",
         "attempt": f"if({fresh}, 1, {env}.attempt)",
-        "first_received": f"timestamp_millis(if({fresh}, {rules.now}L, {env}.first_received))",
+        "first_received": _time(f"if({fresh}, {rules.now}L, {env}.first_received)"),
         "error": f"if({env}.error_type IS NULL, null,"
         f" concat_ws(': ', {env}.error_type, {env}.error_message))",
         # What was read, whatever a handler does to the other columns: it may be written again.
         "read": "named_struct('number', redrive_number, 'topic', topic, 'partition', partition,"
-        " 'offset', offset, 'timestamp', unix_millis(timestamp), 'key', key, 'value', value,"
-        " 'headers', headers)",
+        f" 'offset', offset, 'timestamp', unix_millis(timestamp), 'due', {_ran_due(rules)},"
+        " 'key', key, 'value', value, 'headers', headers)",
     }
     pairs = ", ".join(f"'{name}', {made}" for name, made in fields.items())
     return f"named_struct({pairs})"
+
+
+def _due(rules: Rules) -> str:
+    """When a record of a delay topic is due: the clocks of its writer and of the broker count."""
+    delays = rules.delays or {}
+    delay = " ".join(f"WHEN '{topic}' THEN {delay}L" for topic, delay in delays.items())
+    return (
+        "greatest(coalesce(redrive_envelope.due, 0),"
+        f" unix_millis(timestamp) + CASE topic {delay} END)"
+    )
+
+
+def _ran_due(rules: Rules) -> str:
+    """When a row was due, where that is known: its lateness is counted from then."""
+    if not rules.delays:
+        return "CAST(NULL AS bigint)"
+    return f"greatest({_due(rules)}, coalesce(redrive_envelope.not_before, 0))"
+
+
+def _time(milliseconds: str) -> str:
+    """A time; null for one that Spark's microseconds cannot say."""
+    return f"if({milliseconds} <= {_LATEST}L, timestamp_millis({milliseconds}), null)"
 
 
 def _readable() -> str:

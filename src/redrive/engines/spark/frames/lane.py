@@ -6,16 +6,14 @@ repeat, with three files for each batch, what the group's committed offsets say.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from redrive.engines.spark.frames.batch import Batches
+from redrive.engines.spark.frames.reports import as_text
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.source import Reader
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import Lane
@@ -55,7 +53,7 @@ class FrameLane:
         self._error: Exception | None = None
         from pyspark import inheritable_thread_target
 
-        target = inheritable_thread_target(self._run)  # -- with job properties of its own
+        target = inheritable_thread_target(spark)(self._run)  # with job properties of its own
         self._thread = threading.Thread(target=target, name=self._name, daemon=True)
         self._thread.start()
 
@@ -109,8 +107,3 @@ class FrameLane:
         self._report([as_text(report) for report in reports], number, monotonic() - began)
         if not any(report.end > report.start for report in reports):
             self._stopped.wait(_NOTHING_DONE_WAIT)  # what is planned is not due by its own headers
-
-
-def as_text(report: SliceReport) -> str:
-    """A report as the figures take it."""
-    return json.dumps({**asdict(report), "lateness": []})

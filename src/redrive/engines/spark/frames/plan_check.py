@@ -45,8 +45,9 @@ def refusal(nodes: list[str]) -> str | None:
             )
     if not any(_READ in name for name in nodes):
         return (
-            "its result is not made of the rows that it was given; is the given frame on the"
-            " broadcast side of a join?"
+            "its result is not made of the rows that it was given, read from Kafka: the given frame"
+            " must not be cached, made a checkpoint or an RDD, stand on the broadcast side of a"
+            " join, or be filtered to nothing"
         )
     return None
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from redrive.app import App
+from redrive.clock import WallClock
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
+from redrive.ports import Clock
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Process:
     log: KafkaLog
     progress: KafkaProgress
     publisher: KafkaPublisher
+    clock: Clock
 
 
 _processes: Final[dict[tuple[str, str, int], Process]] = {}
@@ -40,5 +43,6 @@ def process(spec: Spec) -> Process:
             KafkaLog(spec.settings, app.name, admin=admin),
             KafkaProgress(spec.settings, app.name, admin=admin),
             KafkaPublisher(spec.settings),
+            WallClock(),
         )
     return _processes[key]

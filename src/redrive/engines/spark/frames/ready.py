@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from redrive.errors import ConfigurationError
@@ -12,21 +11,14 @@ if TYPE_CHECKING:
 
 
 def check(spark: SparkSession) -> None:
-    """Say what is missing, all at once."""
-    problems = []
-    if find_spec("pandas") is None:
-        problems.append(
-            "frame handlers need pandas, for Spark's mapInArrow: pip install 'redrive[frames]'"
-        )
+    """Say what is missing."""
     if not _has_connector(spark):
-        problems.append(
-            "Spark's Kafka connector is not in this session: `redrive run` adds it by itself; in a"
-            " program of your own set spark.jars to redrive.spark.connector_jars(), or"
-            " spark.jars.packages to org.apache.spark:spark-sql-kafka-0-10_2.13 of your Spark's"
-            " version"
+        raise ConfigurationError(
+            "frame handlers need Spark's Kafka connector, which is not in this session: `redrive"
+            " run` adds it by itself; in a program of your own set spark.jars to"
+            " redrive.spark.connector_jars(), or spark.jars.packages to"
+            " org.apache.spark:spark-sql-kafka-0-10_2.13 of your Spark's version"
         )
-    if problems:
-        raise ConfigurationError(problems)
 
 
 def _has_connector(spark: SparkSession) -> bool:

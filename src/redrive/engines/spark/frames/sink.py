@@ -6,35 +6,34 @@ and commits as it goes; what it gives back to Spark is one row, its report.
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
-from redrive.engines.spark.frames.accounts import RowsError
+from redrive.engines.spark.frames import reports
 from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.process import process
+from redrive.engines.spark.frames.reports import RangeReport
+from redrive.engines.spark.planner import RivalError, check_mark
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import RedriveError
 from redrive.kafka.transactions import FencedError
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]  # -- it has no types
+    from pyspark.sql import DataFrame
 
-log: Final = logging.getLogger("redrive.spark")
-_FATAL: Final = (ConfigurationError, FencedError, RowsError)
-REPORT: Final = "report string"
+_REPORT: Final = "report string"
 COLUMNS: Final = (
     "redrive.read.number AS number",
     "redrive.read.topic AS topic",
     "redrive.read.partition AS partition",
     "redrive.read.offset AS offset",
+    "redrive.read.due AS due",
     "outcome.kind AS kind",
     "outcome.reason AS reason",
     "outcome.after AS after",
@@ -53,6 +52,21 @@ class Sink:
     topic_id: str
     now: int
 
+    def over(self, rows: DataFrame) -> DataFrame:
+        """The plan with the sink at its end: it gives the reports of its tasks.
+
+        As `mapInArrow` does it, which asks for pandas though it uses nothing of it.
+        """
+        from pyspark.sql import DataFrame
+        from pyspark.sql.udf import UserDefinedFunction
+        from pyspark.util import PythonEvalType
+
+        kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        function = UserDefinedFunction(self, returnType=_REPORT, evalType=kind)
+        column = function(*(rows[name] for name in rows.columns))
+        mapped = rows._jdf.mapInArrow(column._jc, False, None)  # noqa: FBT003, SLF001 -- Java's
+        return DataFrame(mapped, rows.sparkSession)
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
@@ -61,31 +75,29 @@ class Sink:
         try:
             report = self.deliver(batches, again=again)
         except Exception as error:  # noqa: BLE001 -- raised here, it would count against a record
-            report = blamed(untouched(next(iter(self.ranges.values()))), error)
+            report = reports.blamed(reports.untouched(next(iter(self.ranges.values()))), error)
         if report is not None:
-            yield pa.RecordBatch.from_pydict({"report": [json.dumps(asdict(report))]})
+            yield pa.RecordBatch.from_pydict({"report": [reports.as_text(report)]})
 
     def deliver(
         self, batches: Iterator[pa.RecordBatch], *, again: bool = False
-    ) -> SliceReport | None:
+    ) -> RangeReport | None:
         """Run one task; troubles are part of its report, since Spark must not count them."""
         delivery: Delivery | None = None
-        stopped: Exception | None = None
         for batch in batches:
-            if stopped is not None or not batch.num_rows:
-                continue  # to the end: Spark's process would take a closed pipe for a failure
+            if not batch.num_rows:
+                continue
+            place = _place(batch)
             try:
-                if delivery is None:
-                    delivery = self.open(_place(batch), again=again)
+                delivery = delivery or self.open(place, again=again)
                 delivery.take(batch)
             except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
-                stopped = error
-                place = _place(batch)
-        if delivery is None and stopped is None:
-            return None
+                return self._end(self.ranges[place], delivery, error)
+            if delivery.cut:
+                break  # what is left is not computed: it is planned again
         if delivery is None:
-            return blamed(untouched(self.ranges[place]), stopped)
-        return self.end(delivery, stopped)
+            return None
+        return self._end(self.ranges[place], delivery, None)
 
     def open(self, place: TopicPartition, *, again: bool) -> Delivery:
         """Begin with one range."""
@@ -98,8 +110,12 @@ class Sink:
             again=again,
         )
 
-    def end(self, delivery: Delivery, stopped: Exception | None) -> SliceReport:
+    def _end(
+        self, each: Range, delivery: Delivery | None, stopped: Exception | None
+    ) -> RangeReport:
         """Make the rest durable, and report."""
+        if delivery is None:
+            return reports.blamed(reports.untouched(each), self.explained(stopped))
         try:
             if stopped is None:
                 delivery.finish()
@@ -107,29 +123,28 @@ class Sink:
             stopped = error
         report = delivery.report()
         delivery.close()
-        return blamed(report, stopped)
+        return reports.blamed(report, self.explained(stopped))
 
+    def explained(self, error: Exception | None) -> Exception | None:
+        """Tell by whom this task was fenced off: a newer run, or a task that was given up.
 
-def untouched(each: Range) -> SliceReport:
-    """The report of a range in which nothing was done."""
-    return SliceReport(each.topic, each.partition, each.start, each.start, each.delay)
-
-
-def blamed(report: SliceReport, stopped: Exception | None) -> SliceReport:
-    """Say what stopped a task: a trouble passes; being fenced, or a mistake, does not."""
-    if stopped is None:
-        return report
-    if isinstance(stopped, RedriveError) and not isinstance(stopped, _FATAL):
-        report.trouble = str(stopped)
-    else:
-        log.error("a task failed", exc_info=stopped)
-        report.fatal = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
-    return report
-
-
-def as_report(text: str) -> SliceReport:
-    """The report of a task, as it came to the driver."""
-    return SliceReport(**json.loads(text))
+        Spark lets tasks of a job that failed go on for a while. One of them may open its partition
+        after the next job did.
+        """
+        if not isinstance(error, FencedError):
+            return error
+        kept = process(self.spec)
+        mark = TopicPartition(kept.app.dead_topic, 0)
+        try:
+            check_mark(kept.app.name, self.spec.run, kept.progress.committed([mark]).get(mark))
+        except RivalError as rival:
+            return rival
+        except RedriveError as trouble:
+            return trouble
+        return RedriveError(
+            "a task was fenced off, though no newer run of the app is known: most likely by one of"
+            f" this run that Spark had given up ({error})"
+        )
 
 
 def _place(batch: pa.RecordBatch) -> TopicPartition:
