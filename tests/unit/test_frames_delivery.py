@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +60,10 @@ SCHEMA = pa.schema(
 class Kafka(MemoryBroker):
     """A broker in memory that is read in lots, as Kafka is."""
 
+    reads = 0
+
     def lots(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+        self.reads += 1
         yield self.read(place, start, end)
 
 
@@ -203,8 +207,13 @@ def test_a_row_without_an_outcome_is_named(world):
         world.delivery(2).take(rows(row(0, 0), row(1, 1, None)))
 
 
-def test_records_that_are_for_another_app_are_passed(world):
-    world.send(b"a")
+def test_an_outcome_that_says_two_things_is_named(world):
+    world.send(b"a", b"b")
+    with pytest.raises(RowsError, match=r"orders\[0\]@1 .* not all send"):
+        world.delivery(2).take(rows(row(0, 0), row(1, 1, "mixed")))
+
+
+def test_records_that_are_for_another_app_are_passed_in_one_read(world):
     envelope = Envelope(
         app="other",
         id="x",
@@ -213,13 +222,48 @@ def test_records_that_are_for_another_app_are_passed(world):
         origin_offset=0,
         first_received=1,
     )
-    world.kafka.publish([Write("orders", b"k", b"theirs", envelope.headers(()))])
-    world.send(b"c")
-    delivery = world.delivery(3)
-    delivery.take(rows(row(0, 0), row(2, 2)))
+    for _ in range(5):
+        world.send(b"ours")
+        world.kafka.publish([Write("orders", b"k", b"theirs", envelope.headers(()))])
+    world.send(b"ours")
+    delivery = world.delivery(11)
+    delivery.take(rows(*(row(number, number) for number in range(0, 11, 2))))
     delivery.finish()
-    assert world.committed() == 3
-    assert delivery.report().counts == {"done": 2, "skip": 1}
+    assert world.committed() == 11
+    assert delivery.report().counts == {"done": 6, "skip": 5}
+    assert world.kafka.reads == 1
+
+
+def test_at_the_deadline_the_rest_is_left_for_the_next_batch(world):
+    world.spec = replace(world.spec, batch_deadline=0)
+    world.send(b"a", b"b", b"c")
+    delivery = world.delivery(3)
+    delivery.take(rows(row(0, 0), row(1, 1)))
+    assert delivery.cut
+    delivery.finish()
+    assert world.committed() == 2
+    assert not world.kafka.reads
+
+
+def test_when_the_run_is_being_stopped_the_rest_is_left(world):
+    world.send(b"a", b"b")
+    delivery = world.delivery(2)
+    world.spec.stop_file.touch()
+    delivery.take(rows(row(0, 0)))
+    delivery.finish()
+    assert (delivery.cut, world.committed()) == (True, 1)
+
+
+def test_how_late_parked_rows_came_out_is_told(world):
+    place = TopicPartition("shop.retry.1s", 0)
+    world.kafka.publish([Write(place.topic, b"k", b"v")] * 3)
+    world.progress.commit({place: Position(1)})
+    delivery = world.delivery(3, place=place, delay=1000, again=True)
+    due = world.clock.now()
+    world.clock.advance("2s")
+    delivery.take(rows(*(row(number, number, due=due - number) for number in range(3))))
+    delivery.finish()
+    assert delivery.report().lateness == [2001, 2002]
 
 
 def test_a_record_that_is_not_due_by_its_own_word_ends_the_range_before_it(world):

@@ -10,7 +10,7 @@ from redrive.clock import WallClock
 from redrive.engines.spark.frames import intake, plan_check, reading
 from redrive.engines.spark.frames.columns import OUTCOME, OUTCOMES, of_array
 from redrive.engines.spark.frames.delivery import Delivery
-from redrive.engines.spark.frames.faults import as_records_error, fault, first_line
+from redrive.engines.spark.frames.faults import as_records_error, as_sparks, fault, said
 from redrive.engines.spark.frames.halving import Suspects
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
 from redrive.engines.spark.frames.process import Process, process
@@ -49,6 +49,7 @@ class Batches:
         self._suspects = Suspects()
         self._worked = False
         self._topic_id = ""
+        _see(spark, spec.folder)
 
     def run(self, ranges: Sequence[Range]) -> list[RangeReport]:
         """Run the ranges, in one job or, while a record is searched for, in several."""
@@ -65,7 +66,7 @@ class Batches:
         except RedriveError as error:
             return self._stopped(ranges, error)
         except Exception as error:  # noqa: BLE001 -- `fault` tells whose fault it is
-            return self._failed(ranges, error)
+            return self._failed(ranges, as_sparks(error))
         self._suspects.passed(ranges)
         self._worked = True
         return reports
@@ -113,7 +114,7 @@ class Batches:
         return blamed(report, sink.explained(stopped))
 
     def _failed(self, ranges: Sequence[Range], error: Exception) -> list[RangeReport]:
-        whose, told = fault(error), first_line(error)
+        whose, told = fault(error), said(error)
         if whose == "mistake" and not self._worked:
             mistake = ConfigurationError(f'frame handler of "{self._handler.topic}": {told}')
             return self._stopped(ranges, mistake)
@@ -141,7 +142,7 @@ class Batches:
             rows = self._outcomes(nobody, WallClock().now(), [alone])
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is not the record
-            told = f"the frame handler fails also without any record: {first_line(error)}"
+            told = f"the frame handler fails also without any record: {said(as_sparks(error))}"
             return blamed(untouched(alone), RedriveError(told))
         return None
 
@@ -178,6 +179,13 @@ class Batches:
     @property
     def _process(self) -> Process:
         return process(self._spec)
+
+
+def _see(spark: SparkSession, folder: str) -> None:
+    """Have workers find the app's module: a Python function of the handler's may be in it."""
+    included = spark.sparkContext._python_includes  # noqa: SLF001 -- Spark takes files only
+    if folder and folder not in included:
+        included.append(folder)
 
 
 def outcomes(frame: object, topic: str) -> DataFrame:

@@ -30,6 +30,19 @@ class FunctionError(RedriveError):
     """A Python function of a frame handler raised for a row."""
 
 
+def as_sparks(error: Exception) -> Exception:
+    """What Spark says, where Java has wrapped it: the failure of a broadcast comes so."""
+    from pyspark.errors.exceptions.captured import UnknownException, convert_exception
+
+    java = getattr(error, "java_exception", None)
+    while java is not None:
+        found = convert_exception(java)
+        if not isinstance(found, UnknownException):
+            return found
+        java = java.getCause()
+    return error
+
+
 def fault(error: BaseException) -> Fault:
     """Whose fault an error of a Spark job is."""
     state, condition = _told(error, "getSqlState"), _told(error, "getCondition")
@@ -50,18 +63,18 @@ def as_records_error(error: BaseException) -> RedriveError:
     """The error as it stands on a record that caused it."""
     match fault(error):
         case "function":
-            return FunctionError(last_line(error))
+            return FunctionError(said(error))
         case "death":
             return WorkerKilledError(
                 "the Python worker died with this record and nothing else to do, at every attempt"
             )
         case _:
-            return ExpressionError(first_line(error))
+            return ExpressionError(said(error))
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error of Spark's, which says what it is; the others are traces."""
-    return str(error).strip().partition("\n")[0]
+def said(error: BaseException) -> str:
+    """The line of an error of Spark's that says what it is: Python's last one, Java's first."""
+    return last_line(error) if fault(error) == "function" else str(error).strip().partition("\n")[0]
 
 
 def _told(error: BaseException, method: str) -> str:

@@ -29,7 +29,8 @@ REDRIVE: Final = (
 _WITHIN_PARTITION: Final = (1 << 33) - 1
 """The low bits of Spark's monotonically increasing id count the rows of one partition."""
 _TEXTS: Final = ("app", "id", "origin_topic", "error_type", "error_message", "dead_reason")
-_LATEST: Final = ((1 << 63) - 1) // 1000
+_LATEST: Final = 253_402_300_799_999
+"""The end of the year 9999: Python, which may be in the handler, has no later time."""
 _NEEDED_TEXTS: Final = ("app", "id", "origin_topic")
 _NUMBERS: Final = {
     "origin_partition": "int",
@@ -159,7 +160,7 @@ def _ran_due(rules: Rules) -> str:
 
 
 def _time(milliseconds: str) -> str:
-    """A time; null for one that Spark's microseconds cannot say."""
+    """A time; null for one that cannot be said."""
     return f"if({milliseconds} <= {_LATEST}L, timestamp_millis({milliseconds}), null)"
 
 

@@ -84,20 +84,18 @@ class Sink:
     ) -> RangeReport | None:
         """Run one task; troubles are part of its report, since Spark must not count them."""
         delivery: Delivery | None = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            place = _place(batch)
-            try:
-                delivery = delivery or self.open(place, again=again)
+        each: Range | None = None
+        stopped: Exception | None = None
+        try:
+            for batch in _whole_ones(batches):
+                each = each or self.ranges[_place(batch)]
+                delivery = delivery or self.open(each.place, again=again)
                 delivery.take(batch)
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
-                return self._end(self.ranges[place], delivery, error)
-            if delivery.cut:
-                break  # what is left is not computed: it is planned again
-        if delivery is None:
-            return None
-        return self._end(self.ranges[place], delivery, None)
+                if delivery.cut:
+                    break  # what is left is not computed: it is planned again
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
+            stopped = error
+        return None if each is None else self._end(each, delivery, stopped)
 
     def open(self, place: TopicPartition, *, again: bool) -> Delivery:
         """Begin with one range."""
@@ -145,6 +143,14 @@ class Sink:
             "a task was fenced off, though no newer run of the app is known: most likely by one of"
             f" this run that Spark had given up ({error})"
         )
+
+
+def _whole_ones(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows as Spark gives them; where it fails, it ends them in the middle."""
+    try:
+        yield from (batch for batch in batches if batch.num_rows)
+    except Exception as error:
+        raise RedriveError(f"the rows of a task ended early: {error}") from error
 
 
 def _place(batch: pa.RecordBatch) -> TopicPartition:
