@@ -157,7 +157,7 @@ class Handle:
     def _frames(self, lane: Lane) -> FrameLane:
         # Spark's rows cannot be held until they are due: what is planned is due.
         spec = replace(self._spec, horizon=0)
-        ready.check(self._spark)
+        ready.prepare(self._spark)
 
         def report(texts: list[str], number: int, seconds: float) -> None:
             found = self.figures.add(lane, texts, number=number, seconds=seconds)

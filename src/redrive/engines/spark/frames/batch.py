@@ -184,7 +184,7 @@ class Batches:
 def _see(spark: SparkSession, folder: str) -> None:
     """Have workers find the app's module: a Python function of the handler's may be in it."""
     included = spark.sparkContext._python_includes  # noqa: SLF001 -- Spark takes files only
-    if folder and folder not in included:
+    if folder and included is not None and folder not in included:
         included.append(folder)
 
 
