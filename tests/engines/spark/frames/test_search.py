@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from frame_batches import HEAD, run_through, spec_of
 
+from redrive.engines.spark.frames import ready
 from redrive.engines.spark.frames.batch import Batches
 from redrive.envelope import parse
 
@@ -31,11 +32,11 @@ DEADLY = (
 def test_a_row_that_kills_its_python_is_buried_and_one_that_raises_is_parked(world, spark_session):
     target = world.app(DEADLY, partitions=1)
     world.create(world.topic("out"))
-    world.send("in", b"exit", b"a", b"raise", b"b")
+    world.send("in", b"exit", b"raise", b"a")
     batches = Batches(spark_session, world.loaded(target), spec_of(world, target), "main")
-    reports = run_through(world, batches, 4)
+    reports = run_through(world, batches, 3)
     assert [report.trouble or report.fatal for report in reports if report.trouble] == []
-    assert sorted(world.values("out")) == [b"a", b"b"]
+    assert world.values("out") == [b"a"]
     (letter,) = world.records("dead")
     assert (letter.value, parse(letter.headers).dead_reason) == (b"exit", "killed-worker")
     assert len(world.notes()) >= 2  # only on proof
@@ -83,9 +84,10 @@ SLOW = (
 def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark_session):
     target = world.app(SLOW, partitions=1)
     world.create(world.topic("out"))
-    values = [b"%d" % number for number in range(25_000)]
+    values = [b"%d" % number for number in range(3000)]
     world.send("in", *values)
     spec = spec_of(world, target, batch_deadline=0)
-    reports = run_through(world, Batches(spark_session, world.loaded(target), spec, "main"), 25_000)
-    assert [report.end for report in reports] == [10_000, 20_000, 25_000]  # in lots of Arrow's
+    ready.prepare(spark_session)
+    reports = run_through(world, Batches(spark_session, world.loaded(target), spec, "main"), 3000)
+    assert [report.end for report in reports] == [2000, 3000]  # in lots of Arrow's
     assert world.values("out") == values
