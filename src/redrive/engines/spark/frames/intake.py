@@ -41,6 +41,7 @@ _NUMBERS: Final = {
     "due": "bigint",
     "not_before": "bigint",
 }
+_FIELDS: Final = (*_TEXTS, "error_trace", *_NUMBERS)
 _NEEDED_NUMBERS: Final = ("origin_partition", "origin_offset", "first_received", "attempt")
 
 
@@ -72,17 +73,20 @@ def input_frame(kafka: DataFrame, rules: Rules) -> DataFrame:
 
 
 def given_headers(rules: Rules) -> str:
-    """Redrive's own headers as texts; null where a record was not written by redrive."""
-    found = ", ".join(f"'{name}', {_text(name)}" for name in (*_TEXTS, "error_trace", *_NUMBERS))
+    """Redrive's own headers as texts, in an array; null where redrive did not write a record."""
+    # One expression for all of them: what Spark has to plan for every batch, it plans in time.
+    names = ", ".join(f"'{envelopes.header_of(field)}'" for field in _FIELDS)
+    own = "transform(filter(headers, h -> h.key = name), h -> coalesce(h.value, X''))"
+    found = f"transform(array({names}), name -> CAST(try_element_at({own}, -1) AS string))"
     if rules.delays is not None:
-        return f"named_struct({found})"
+        return found
     # The test comes first: most records of a source topic have no such header.
-    return f"if({_addressed()}, named_struct({found}), null)"
+    return f"if({_addressed()}, {found}, null)"
 
 
 def envelope() -> str:
     """The envelope that these headers say."""
-    fields = [f"'{name}', redrive_given.{name}" for name in _TEXTS]
+    fields = [f"'{name}', {_given(name)}" for name in _TEXTS]
     fields += [f"'{name}', {_number(name)}" for name in _NUMBERS]
     made = f"named_struct({', '.join(fields)}, 'readable', {_readable()})"
     return f"if(redrive_given IS NULL, null, {made})"
@@ -166,37 +170,32 @@ def _time(milliseconds: str) -> str:
 
 def _readable() -> str:
     """Whether the envelope can be read; what is needed is there, numbers are numbers."""
-    given = "redrive_given"
-    needed = [f"coalesce(length({given}.{name}), 0) > 0" for name in _NEEDED_TEXTS]
-    texts = [f"coalesce(is_valid_utf8({given}.{name}), true)" for name in (*_TEXTS, "error_trace")]
+    needed = [f"coalesce(length({_given(name)}), 0) > 0" for name in _NEEDED_TEXTS]
+    texts = ["forall(redrive_given, text -> text IS NULL OR is_valid_utf8(text))"]
     numbers = [
-        f"if({given}.{name} IS NULL, {'false' if name in _NEEDED_NUMBERS else 'true'},"
-        f" {given}.{name} RLIKE '^[0-9]{{1,19}}\\\\z' AND {_number(name)} IS NOT NULL)"
+        f"if({_given(name)} IS NULL, {'false' if name in _NEEDED_NUMBERS else 'true'},"
+        f" {_given(name)} RLIKE '^[0-9]{{1,19}}\\\\z' AND {_number(name)} IS NOT NULL)"
         for name in _NUMBERS
     ]
     return " AND ".join([*needed, *texts, *numbers, f"coalesce({_number('attempt')}, 0) >= 1"])
 
 
 def _number(name: str) -> str:
-    return f"try_cast(redrive_given.{name} AS {_NUMBERS[name]})"
+    return f"try_cast({_given(name)} AS {_NUMBERS[name]})"
+
+
+def _given(field: str) -> str:
+    """The header of a field: the last of that name, an empty text for null; null for none."""
+    return f"redrive_given[{_FIELDS.index(field)}]"
 
 
 def _addressed() -> str:
     """Whether redrive wrote the record back to this very topic, for whichever app."""
-    origin = _given("redrive-origin-topic")
+    origin = (
+        "try_element_at(filter(headers, h -> h.key = 'redrive-origin-topic' AND h.value IS NOT"
+        " NULL), -1)"
+    )
     return (
         "headers IS NOT NULL AND exists(headers, h -> h.key = 'redrive-app' AND h.value IS NOT"
         f" NULL) AND coalesce({origin}.value = CAST(topic AS binary), false)"
     )
-
-
-def _given(header: str) -> str:
-    """The last header of that name which is not null."""
-    return f"try_element_at(filter(headers, h -> h.key = '{header}' AND h.value IS NOT NULL), -1)"
-
-
-def _text(field: str) -> str:
-    """The last header of that name, an empty text for null; null where there is none."""
-    found = f"filter(headers, h -> h.key = '{envelopes.header_of(field)}')"
-    last = f"try_element_at(transform({found}, h -> coalesce(h.value, X'')), -1)"
-    return f"CAST({last} AS string)"
