@@ -15,10 +15,11 @@ from redrive import envelope as envelopes
 from redrive import ids
 from redrive.clock import WallClock
 from redrive.engines.spark.frames import batch, intake
-from redrive.engines.spark.frames.accounts import RowsError
+from redrive.engines.spark.frames.accounts import RowsError, no_outcome
+from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.intake import Rules
 from redrive.errors import ConfigurationError
-from redrive.record import Headers, Record, Write
+from redrive.record import Headers, Record, TopicPartition, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,8 +85,9 @@ def outcomes_of(frame: DataFrame) -> list[RowOutcome]:
     for number, row in enumerate(rows):
         if row["number"] != number:
             raise RowsError(f"rows are missing or doubled before offset {row['offset']}")
-        if row["kind"] is None:
-            raise RowsError(f"offset {row['offset']} has no outcome (null)")
+        if row["kind"] not in KINDS:
+            place = TopicPartition(row["topic"], row["partition"])
+            raise no_outcome(place, row["offset"], row["kind"])
     return [
         RowOutcome(
             row["partition"],
