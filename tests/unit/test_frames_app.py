@@ -7,12 +7,12 @@ from redrive import App, ConfigurationError, InPlace, RetryPolicy
 
 def problems(app: App, engine: str | None = "spark") -> str:
     with pytest.raises(ConfigurationError) as raised:
-        app.check(engine)  # type: ignore[arg-type]
+        app.check(engine)  # type: ignore[arg-type]  # -- a word of Engine's
     return str(raised.value)
 
 
 def framed(**options: object) -> App:
-    app = App("shop", **options)  # type: ignore[arg-type]
+    app = App("shop", **options)  # type: ignore[arg-type]  # -- App says what they are
     app.frame("orders", retry=RetryPolicy("1s"))(lambda frame: frame)
     return app
 

@@ -23,7 +23,7 @@ def app(retry: RetryPolicy) -> App:
 
 def judge(*, retry: str = "1s 2s", delay: int | None = None, **options: object) -> Judge:
     topic = "orders" if delay is None else "shop.retry.1s"
-    made = app(RetryPolicy(retry, **options))  # type: ignore[arg-type]
+    made = app(RetryPolicy(retry, **options))  # type: ignore[arg-type]  # -- it says what they are
     return Judge(made, TopicPartition(topic, 0), start=0, topic_id="ID", delay=delay, now=NOW)
 
 
@@ -38,7 +38,7 @@ def parked(offset: int = 0, **changes: object) -> Record:
         attempt=2,
         due=NOW,
     )
-    headers = replace(envelope, **changes).headers((USER,))  # type: ignore[arg-type]
+    headers = replace(envelope, **changes).headers((USER,))  # type: ignore[arg-type]  # -- its fields
     return Record("shop.retry.1s", 0, offset, b"k", b"v", headers, NOW - 1000)
 
 

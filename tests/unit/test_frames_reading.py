@@ -42,7 +42,7 @@ def test_the_read_is_secured_as_the_settings_say():
 
 def rules(**changes: object) -> Rules:
     given = {"app": "shop", "topic": "orders", "topic_id": "ID", "now": 17}
-    return Rules(**{**given, **changes})  # type: ignore[arg-type]
+    return Rules(**{**given, **changes})  # type: ignore[arg-type]  # -- its fields
 
 
 def test_records_of_a_source_topic_are_looked_at_only_if_redrive_wrote_them():

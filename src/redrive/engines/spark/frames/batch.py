@@ -65,7 +65,7 @@ class Batches:
             reports += self._without_rows(sink, reports)
         except RedriveError as error:
             return self._stopped(ranges, error)
-        except Exception as error:  # noqa: BLE001 -- `fault` tells whose fault it is
+        except Exception as error:  # noqa: BLE001 -- it may be anybody's: `fault` tells whose
             return self._failed(ranges, as_sparks(error))
         self._suspects.passed(ranges)
         self._worked = True
