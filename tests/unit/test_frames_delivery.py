@@ -15,7 +15,7 @@ from redrive import App, RetryPolicy
 from redrive.config import load_settings
 from redrive.engines.spark.frames.accounts import RowsError
 from redrive.engines.spark.frames.delivery import Delivery
-from redrive.engines.spark.frames.writers import Chunk, TransactionWriter
+from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import Envelope, parse
@@ -340,3 +340,28 @@ def test_transactions_take_writes_and_progress_of_whole_chunks_together(monkeypa
     writer.close()
     assert producer.commits == [(4, 4), (2, 6)]
     assert writer.committed == 6
+
+
+class Slow:
+    """A publisher whose messages are under way until the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.handed: list[SimpleNamespace] = []
+
+    def hand_over(self, writes: list[Write]) -> SimpleNamespace:
+        self.handed.append(SimpleNamespace(outstanding=len(writes), error=lambda: None))
+        return self.handed[-1]
+
+    def poll(self, seconds: float) -> None:
+        assert not seconds, "it waits for messages while there is more to do"
+
+
+def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
+    slow: Any = Slow()
+    writer = FlushWriter(slow, world.progress, PLACE, start=0, every=0)
+    writer.put(Chunk(1, [Write("out", None, b"v")]))
+    writer.put(Chunk(2, [Write("out", None, b"v")]))
+    assert world.committed() is None
+    slow.handed[0].outstanding = 0
+    writer.put(Chunk(3, [Write("out", None, b"v")]))
+    assert world.committed() == 1

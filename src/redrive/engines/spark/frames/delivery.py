@@ -192,8 +192,10 @@ class Delivery:
                 " topic that is null"
             )
         plain = headers.null_count == len(headers)
+        named = topics.dictionary_encode()
         found = zip(
-            topics.to_pylist(),
+            # Mostly there is one, which is made a text once and not for each message.
+            repeat(topics[0].as_py()) if len(named.dictionary) == 1 else topics.to_pylist(),
             keys.to_pylist(),
             values.to_pylist(),
             repeat(()) if plain else map(_headers, headers.to_pylist()),

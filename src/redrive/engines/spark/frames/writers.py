@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
@@ -69,7 +69,7 @@ class FlushWriter:
         self._place = place
         self._every = every
         self._commit_at = monotonic() + every
-        self._waiting: list[tuple[Chunk, Handover | None]] = []
+        self._waiting: deque[tuple[Chunk, Handover | None]] = deque()
 
     def put(self, chunk: Chunk) -> None:
         """Hand it over; now and then wait for all, and commit."""
@@ -78,14 +78,21 @@ class FlushWriter:
         if handed is not None:
             self._publisher.poll(0)
         if monotonic() >= self._commit_at:
-            self.finish()
+            self._commit(wait=False)
 
     def finish(self) -> None:
         """Wait for what is on its way; commit up to the first write that was refused."""
-        waiting, self._waiting = self._waiting, []
+        self._commit(wait=True)
+
+    def _commit(self, *, wait: bool) -> None:
+        """Commit what is durable; while there is more to do, the rest is not waited for."""
         end = self.committed
         try:
-            for chunk, handed in waiting:
+            while self._waiting:
+                chunk, handed = self._waiting[0]
+                if not wait and handed is not None and handed.outstanding:
+                    break
+                self._waiting.popleft()
                 self._settle(chunk, handed)
                 end = chunk.end
                 self.counts += chunk.counts
