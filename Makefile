@@ -1,19 +1,22 @@
 # Everything runs from the repository's own virtual environment; `tools/setup` makes it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos prove lint format bench mutants lock clean
+.PHONY: help setup demo demo-frames test chaos prove lint format bench mutants lock clean
 # What the caller has set for another Python must not reach this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 PYTHON_FILES := src tests tools bench examples
 
 help: ## list what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make this machine ready: virtual environment, packages, Java, Kafka's jars
 	@tools/setup
 
 demo: setup ## tell the update-before-create story
 	@.venv/bin/redrive demo
+
+demo-frames: setup ## orders as DataFrames: parked, buried, sent once, on Spark and a real Kafka
+	@.venv/bin/python examples/frames/demo.py
 
 test: lint ## lint, then every test
 	@.venv/bin/python tools/run_tests.py -n 2 --max-worker-restart=1 --durations=10 \

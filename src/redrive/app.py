@@ -49,6 +49,8 @@ class Handler:
     timeout: int | None
     recover: Callable[..., Any] | None = None
     recover_is_async: bool = False
+    is_frame: bool = False
+    """Whether it takes a DataFrame and gives one: on Spark only."""
 
     def replace(self, **changes: Any) -> Handler:
         """The same with some of it changed."""
@@ -135,6 +137,34 @@ class App:
 
         return register
 
+    def frame(
+        self, topic: str, *, retry: RetryPolicy | None = None
+    ) -> Callable[[_Function], _Function]:
+        """Make the function, DataFrame to DataFrame, the frame handler of that source topic.
+
+        On Spark only. It gets the columns of Spark's Kafka source and `redrive`, and gives back the
+        same rows with an `outcome` made by `redrive.spark.done()`, `send()`, `park()` or `bury()`.
+        """
+
+        def register(function: _Function) -> _Function:
+            self._add_handler(
+                Handler(
+                    topic=topic,
+                    call=function,
+                    is_async=_is_async(function),
+                    batch=None,
+                    ack="auto",
+                    decode=None,
+                    id=None,
+                    retry=self._policy(f'frame handler of "{topic}": retry', retry, self.retry),
+                    timeout=None,
+                    is_frame=True,
+                )
+            )
+            return function
+
+        return register
+
     def resource(self, function: _Function) -> _Function:
         """Make the (sync or async) generator a resource: `ctx.resources.<name of the function>`.
 
@@ -181,6 +211,11 @@ class App:
         return changed
 
     @property
+    def frame_handler(self) -> Handler | None:
+        """The frame handler, where the app is a pipeline of DataFrames."""
+        return next((handler for handler in self._handlers.values() if handler.is_frame), None)
+
+    @property
     def dead_topic(self) -> str:
         """Where buried records go."""
         return f"{self.name}.dead"
@@ -222,6 +257,7 @@ class App:
                     f"{where}: timeout= of a function that is not async exists on the worker only:"
                     " a task cannot go on without it; make it async, or use --engine worker"
                 )
+        problems += self._frame_problems(engine)
         if engine == "spark" and self.commit is not None:
             problems.append("commit= exists on the worker only: on Spark each task commits")
         if problems:
@@ -292,18 +328,42 @@ class App:
             yield "that is not a name a Kafka topic can have"
         if handler.topic == self.dead_topic or handler.topic in self.delay_topics:
             yield "that is one of the app's own topics; give the app another name"
-        first = "records" if handler.batch is not None else "record"
-        if not _accepts(handler.call, 2):
-            yield f"{_name_of(handler.call)} must take ({first}, ctx)"
+        first = "record" if handler.batch is None else "records"
+        taken = ["frame"] if handler.is_frame else [first, "ctx"]
+        if not _accepts(handler.call, len(taken)):
+            yield f"{_name_of(handler.call)} must take ({', '.join(taken)})"
         if not (handler.batch is None or (_is_whole(handler.batch) and handler.batch >= 1)):
             yield f"batch is {handler.batch!r}: the most records per call, at least 1"
         if inspect.isgeneratorfunction(handler.call) or inspect.isasyncgenfunction(handler.call):
             yield f"{_name_of(handler.call)} yields, and would never run: use ctx.send instead"
+        if handler.is_frame and handler.is_async:
+            yield f"{_name_of(handler.call)} is async: a frame handler says what Spark shall do"
         if handler.ack not in get_args(Ack):
             yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
         if handler.ack == "manual" and handler.batch is not None:
             yield "manual acks belong to single records: drop batch= or ack="
         yield from self._delivery_problems(handler)
+
+    def _frame_problems(self, engine: Engine | None) -> Iterator[str]:
+        frames = [handler for handler in self._handlers.values() if handler.is_frame]
+        if not frames:
+            return
+        where = f'frame handler of "{frames[0].topic}"'
+        if engine == "worker":
+            yield f"{where}: DataFrames exist on Spark only; use --engine spark"
+        if len(self._handlers) > 1:
+            yield f"{where}: an app with a frame handler has no other handlers; write a second app"
+        if self.delivery in GUARANTEES and GUARANTEES[self.delivery].database:
+            yield (
+                f"{where}: {self.delivery} needs a database transaction around each record; frame"
+                " handlers have at-least-once or transaction"
+            )
+        if frames[0].retry.first is not None:
+            yield f"{where}: first= calls one record again; a frame has delays= only"
+        if self._recoveries:
+            yield f"{where}: recoveries are called with one record; a frame decides by its outcome"
+        if self.resources:
+            yield f"{where}: resources are for handlers of records; a frame reads DataFrames"
 
     def _delivery_problems(self, handler: Handler) -> Iterator[str]:
         if handler.ack == "manual" and self.delivery == "transaction":

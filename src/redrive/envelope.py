@@ -68,15 +68,26 @@ _HEADER_OF: Final = {
     field.name: _PREFIX + field.name.replace("_", "-") for field in fields(Envelope)
 }
 _FIELD_OF: Final = {header: name for name, header in _HEADER_OF.items()}
+HEADERS: Final = tuple(_FIELD_OF)
+"""The names of redrive's own headers."""
 _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
 ) | {"due", "not_before"}
+_SMALL: Final = ("origin_partition", "attempt")
+# Kafka's partitions are of 32 bits, its offsets and times of 64; so are Spark's columns of them.
+_INT32: Final = (1 << 31) - 1
+_INT64: Final = (1 << 63) - 1
 _ADDRESS: Final = ("redrive-app", "redrive-origin-topic")
 _NEEDED: Final = (
     *(_HEADER_OF[field.name] for field in fields(Envelope) if field.default is MISSING),
     _HEADER_OF["attempt"],
 )
 _NEVER_EMPTY: Final = tuple(header for header in _NEEDED if _FIELD_OF[header] not in _NUMBERS)
+
+
+def header_of(field: str) -> str:
+    """The header that carries a field of the envelope."""
+    return _HEADER_OF[field]
 
 
 def user_headers(headers: Headers) -> Headers:
@@ -152,7 +163,7 @@ def _number(field: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
         raise ValueError(text)
     number = int(text)
-    if field == "attempt" and number < 1:
+    if number > (_INT32 if field in _SMALL else _INT64) or (field == "attempt" and number < 1):
         raise ValueError(text)
     return number
 

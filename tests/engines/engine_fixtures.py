@@ -14,8 +14,14 @@ from running import EngineUnderTest, OnSpark, OnWorker, Running, World
 def spark_session() -> Iterator[Any]:
     """One session: it takes longer to start than most tests to run."""
     from redrive.engines.spark.session import session
+    from redrive.spark import connector_jars
 
-    spark = session("tests", None, {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.jars": connector_jars(),
+    }
+    spark = session("tests", None, options)
     yield spark
     spark.stop()
 

@@ -175,7 +175,10 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
             say("looking at Kafka")
             preflight.check(app, settings, target, engine="spark")
             say("starting Spark")
-            spark = start_spark(app.name, settings, around.master, around.log_level)
+            frames = app.frame_handler is not None
+            spark = start_spark(
+                app.name, settings, around.master, around.log_level, connector=frames
+            )
         with ended(spark):
             with steps(console) as say:
                 page = spark.sparkContext.uiWebUrl

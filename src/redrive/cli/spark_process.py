@@ -29,15 +29,26 @@ def require_spark(*others: str) -> None:
 
 
 def start_spark(
-    app_name: str, settings: Settings, master: str | None = None, log_level: str = "fatal"
+    app_name: str,
+    settings: Settings,
+    master: str | None = None,
+    log_level: str = "fatal",
+    *,
+    connector: bool = False,
 ) -> SparkSession:
-    """Spark for this process; what it prints comes where Python's errors go."""
+    """Spark for this process; what it prints comes where Python's errors go.
+
+    With `connector`, it can read Kafka itself, for frame handlers.
+    """
     from redrive.engines.spark.session import session
+    from redrive.spark import connector_jars
 
     given = {
         name: value.reveal() if isinstance(value, Secret) else str(value)
         for name, value in settings.spark.items()
     }
+    if connector and not given.keys() & {"spark.jars", "spark.jars.packages"}:
+        given["spark.jars"] = connector_jars()
     return beside(lambda: session(app_name, master, given, log_level=log_level, on_line=to_stderr))
 
 

@@ -102,6 +102,11 @@ class Simulation:
         self._publisher = _CreatingPublisher(self.broker)
         self.store = store or MemoryStore(self.clock, db=db, publish=self._publisher.publish)
         """Inbox and outbox, of an app whose delivery has them."""
+        if app.frame_handler is not None:
+            raise ConfigurationError(
+                f'app "{app.name}": a frame handler runs on Spark only; redrive.testing.frames'
+                " makes its input frames, and shows outcomes as rows"
+            )
         self._watched = app.with_handlers(self._watched_handler)
         for topic in (*app.handlers, *app.delay_topics, app.dead_topic):
             if not self.broker.partitions(topic):

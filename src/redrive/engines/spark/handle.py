@@ -8,6 +8,7 @@ import shutil
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,8 @@ from redrive.clock import WallClock
 from redrive.engines.figures import Figures
 from redrive.engines.spark import session
 from redrive.engines.spark.endings import ending
+from redrive.engines.spark.frames import ready
+from redrive.engines.spark.frames.lane import FrameLane
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
@@ -62,7 +65,7 @@ class Handle:
     ) -> None:
         self.app = app
         self.figures = Figures()
-        self.queries: dict[Lane, StreamingQuery] = {}
+        self.queries: dict[Lane, StreamingQuery | FrameLane] = {}
         self.lanes: tuple[Lane, ...] = lanes
         self._spec = spec
         self._spark = spark
@@ -132,7 +135,8 @@ class Handle:
         """Start the query of a lane, unless the run is being stopped."""
         with self._lock:
             if not self._stopping:
-                self.queries[lane] = self._query(lane)
+                is_frame = self.app.frame_handler is not None
+                self.queries[lane] = self._frames(lane) if is_frame else self._query(lane)
 
     def end_lane(self, lane: Lane) -> None:
         """Stop the query of a lane; what it runs is cancelled."""
@@ -149,6 +153,17 @@ class Handle:
         if self._trigger is not None:
             writer = writer.trigger(processingTime=f"{self._trigger} milliseconds")
         return writer.start()
+
+    def _frames(self, lane: Lane) -> FrameLane:
+        # Spark's rows cannot be held until they are due: what is planned is due.
+        spec = replace(self._spec, horizon=0)
+        ready.prepare(self._spark)
+
+        def report(texts: list[str], number: int, seconds: float) -> None:
+            found = self.figures.add(lane, texts, number=number, seconds=seconds)
+            self._note_errors(lane, found)
+
+        return FrameLane(self._spark, self.app, spec, lane, report=report, trigger=self._trigger)
 
     def _run_batch(self, lane: Lane, batch: DataFrame, number: int) -> None:
         self._spark.sparkContext.setJobDescription(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from redrive.engines.spark import ranges
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.spec import HORIZON, Spec
+from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import DataLossError, View, begin_at, lost
 from redrive.engines.words import Lane
 from redrive.errors import RedriveError
@@ -147,7 +147,7 @@ class Planner:
             for number in range(count)
         ]
         committed = self._progress.committed([*places, self._mark])
-        self._check_mark(committed.get(self._mark))
+        check_mark(self._app.name, self._spec.run, committed.get(self._mark))
         bounds = self._log.all_bounds(places)
         return {place: View(*bounds[place], committed.get(place)) for place in places}
 
@@ -177,13 +177,6 @@ class Planner:
             raise RivalError(
                 f"the app {self._app.name} is running as a worker: its group has active"
                 " members, so Spark must not commit for it; stop the worker first"
-            )
-
-    def _check_mark(self, found: Position | None) -> None:
-        if found is not None and found.metadata not in ("", RUN_MARK + self._spec.run):
-            raise RivalError(
-                f"another run of the app {self._app.name} on Spark has begun and taken over:"
-                " this one stops; what it had not committed is run by the other"
             )
 
     def _starts(self, views: Mapping[TopicPartition, View]) -> dict[TopicPartition, Position]:
@@ -219,7 +212,7 @@ class Planner:
         waiting = [place for place, start in starts.items() if ends[place] > start.offset]
         # A record that was appended at t is due at t + delay, and those behind it later.
         self._cutoff = now if self._cutoff is None else self._cutoff
-        horizon = self._cutoff if self._spec.once else now + HORIZON
+        horizon = self._cutoff if self._spec.once else now + self._spec.horizon
         since = self._log.appended_since(
             {place: horizon - self._delays[place.topic] + 1 for place in waiting}
         )
@@ -251,3 +244,12 @@ class Planner:
             if place.topic in self._delays:
                 status.parked[place.topic] += ends[place] - start.offset
         status.empty = status.lag == 0
+
+
+def check_mark(app: str, run: str, found: Position | None) -> None:
+    """See that this is the newest run of the app: a RivalError says that it is not."""
+    if found is not None and found.metadata not in ("", RUN_MARK + run):
+        raise RivalError(
+            f"another run of the app {app} on Spark has begun and taken over:"
+            " this one stops; what it had not committed is run by the other"
+        )

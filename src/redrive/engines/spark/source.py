@@ -78,7 +78,7 @@ class Reader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802 -- Spark's name and way to call it
         """One batch more, if there is something to do."""
-        plan = self._plan()
+        plan = self.plan()
         if not plan:
             return start
         batch = start["batch"] + 1
@@ -89,7 +89,7 @@ class Reader(DataSourceStreamReader):
         """The tasks of a batch. One that another process had planned is planned anew."""
         plan = self._plans.pop(end["batch"], None)
         if plan is None:
-            plan = self._plan()
+            plan = self.plan()
         return [InputPartition(ranges) for ranges in plan]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
@@ -102,7 +102,8 @@ class Reader(DataSourceStreamReader):
         for number, report in enumerate(reports):
             yield (json.dumps({**asdict(report), "lateness": [] if number else lateness}),)
 
-    def _plan(self) -> list[list[Range]]:
+    def plan(self) -> list[list[Range]]:
+        """The next batch, if there is something to do; troubles are told and waited for."""
         if self._spec.stop_file.exists():
             return self._nothing()
         try:

@@ -35,6 +35,8 @@ class Spec:
     batch_deadline: int = 5000
     max_records: int = 500_000
     commit_every: int = 1000
+    horizon: int = HORIZON
+    """How far the retry lane plans ahead; where tasks cannot hold records, not at all."""
     inbox_ttl: int | None = None
     """How long ids are remembered, in milliseconds; None: for ever."""
 

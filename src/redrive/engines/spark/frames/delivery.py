@@ -1,0 +1,298 @@
+"""Delivery: the rows of one range, from what their outcome says to what is written for them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from itertools import repeat, takewhile
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive import signals
+from redrive.engines.spark.frames import accounts
+from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
+from redrive.engines.spark.frames.columns import KINDS
+from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
+from redrive.engines.spark.frames.process import Process
+from redrive.engines.spark.frames.reports import RangeReport
+from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter, Writer
+from redrive.engines.spark.planner import check_mark
+from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.spec import Spec
+from redrive.envelope import user_headers
+from redrive.kafka.transactions import TransactionalProducer
+from redrive.processing.outcomes import Outcome
+from redrive.record import Record, TopicPartition, Write
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # -- it has no types
+
+_LATENESS: Final = 100_000
+"""So many rows of a range at most are told one by one."""
+_write: Final = partial(tuple.__new__, Write)
+"""Made once per message: by the tuple's own constructor, in a third of the time."""
+
+
+class Delivery:
+    """One range of one batch."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        process: Process,
+        each: Range,
+        *,
+        topic_id: str,
+        now: int,
+        again: bool = False,
+    ) -> None:
+        self._spec = spec
+        self._process = process
+        self._range = each
+        self._writer, self._skip_to = self._begin(again=again)
+        self._accounts = Accounts(each.place, each.start)
+        self._judge = Judge(
+            process.app,
+            each.place,
+            start=each.start,
+            topic_id=topic_id,
+            delay=each.delay,
+            now=now,
+        )
+        self._lateness: deque[int] = deque(maxlen=_LATENESS)
+        self._deadline = monotonic() + spec.batch_deadline / 1000
+        self.cut = False
+        """Whether it ends early: at the deadline, since the run stops, or at what is not due."""
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows, in the order in which they were read."""
+        numbers, offsets = _whole(batch.column("number")), _whole(batch.column("offset"))
+        gaps = self._accounts.take(numbers, offsets)
+        begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
+        if self.cut:
+            return
+        self._put(batch.slice(begin) if begin else batch, offsets[begin:])
+        self.cut = monotonic() >= self._deadline or self._spec.stop_file.exists()
+
+    def _take_with_gaps(
+        self, batch: pa.RecordBatch, offsets: list[int], gaps: Sequence[Gap]
+    ) -> int:
+        """Take the rows up to the last gap; gives which row comes next."""
+        begin = 0
+        # In one read, however many there are: the rows between them are read with them.
+        with closing(self._records(gaps[0].start, gaps[-1].end)) as records:
+            for gap in gaps:
+                if gap.at > begin:
+                    self._put(batch.slice(begin, gap.at - begin), offsets[begin : gap.at])
+                begin = gap.at
+                self._pass_over(gap.start, gap.end, records)
+                if self.cut:
+                    break
+        return begin
+
+    def finish(self) -> None:
+        """See that nothing is missing at the end; make all of it durable."""
+        start, end = self._accounts.next_offset, self._range.end
+        if not self.cut and start < end:
+            with closing(self._records(start, end)) as records:
+                self._pass_over(start, end, records)
+        self._writer.finish()
+
+    def bury(self, reason: str, error: Exception) -> None:
+        """Bury the records of the range, which were proven to be at fault."""
+        self._end_each(lambda record: self._judge.proven(record, reason, error))
+
+    def fail(self, error: Exception) -> None:
+        """Let the policy decide about the records of the range, which have failed."""
+        self._end_each(lambda record: self._judge.failed(record, error))
+
+    def report(self) -> RangeReport:
+        """What became of the range."""
+        each = self._range
+        return RangeReport(
+            each.topic,
+            each.partition,
+            each.start,
+            self._writer.committed,
+            each.delay,
+            dict(self._writer.counts),
+            lateness=list(self._lateness),
+        )
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        self._writer.close()
+
+    def _begin(self, *, again: bool) -> tuple[Writer, int]:
+        """The writer, and the offset from which on rows count: others are complete already."""
+        each, kept, app = self._range, self._process, self._process.app
+        if app.delivery != "transaction":
+            start = self._committed() if again else each.start
+            every = self._spec.commit_every / 1000
+            writer = FlushWriter(
+                kept.publisher, kept.progress, each.place, start=start, every=every
+            )
+            return writer, start
+        # A task that is left over from a run before must not fence off those of this one.
+        mark = TopicPartition(app.dead_topic, 0)
+        check_mark(app.name, self._spec.run, kept.progress.committed([mark]).get(mark))
+        name = f"{app.name}-{each.topic}-{each.partition}"
+        producer = TransactionalProducer(self._spec.settings, name, app.name)
+        # Only now that the others are fenced off: how far did they come?
+        start = self._committed()
+        return TransactionWriter(producer, each.place, start=start), start
+
+    def _committed(self) -> int:
+        place = self._range.place
+        found = self._process.progress.committed([place]).get(place)
+        return self._range.start if found is None else max(found.offset, self._range.start)
+
+    def _put(self, batch: pa.RecordBatch, offsets: list[int]) -> None:
+        done = bisect_left(offsets, self._skip_to)
+        if done:
+            batch, offsets = batch.slice(done), offsets[done:]
+        if offsets:
+            self._note_lateness(batch)
+            self._writer.put(self._chunk(batch, offsets))
+
+    def _note_lateness(self, batch: pa.RecordBatch) -> None:
+        if self._range.delay is not None:
+            now = self._process.clock.now()
+            self._lateness.extend(now - due for due in _whole(batch.column("due")))
+
+    def _chunk(self, batch: pa.RecordBatch, offsets: list[int]) -> Chunk:
+        chunk = Chunk(offsets[-1] + 1, rows=len(offsets))
+        counted = batch.column("kind").value_counts().to_pylist()
+        kinds = {each["values"]: each["counts"] for each in counted}
+        for kind in kinds.keys() - set(KINDS):
+            first = batch.column("kind").to_pylist().index(kind)
+            raise accounts.no_outcome(self._range.place, offsets[first], kind)
+        self._add_sends(chunk, batch, offsets, only=kinds.keys() == {"send"})
+        if "park" in kinds or "bury" in kinds:
+            self._add_failures(chunk, batch)
+        chunk.counts["done"] = kinds.get("done", 0) + kinds.get("send", 0)
+        return chunk
+
+    def _add_sends(
+        self, chunk: Chunk, batch: pa.RecordBatch, offsets: list[int], *, only: bool
+    ) -> None:
+        sends = batch.column("sends")
+        messages = sends.flatten()
+        if not len(messages):
+            return
+        topics, keys, values, headers = (
+            messages.field(number) for number in range(messages.type.num_fields)
+        )
+        if topics.null_count:
+            raise RowsError(
+                f"{self._range.place}: a row between {offsets[0]} and {offsets[-1]} sends to a"
+                " topic that is null"
+            )
+        plain = headers.null_count == len(headers)
+        named = topics.dictionary_encode()
+        found = zip(
+            # Mostly there is one, which is made a text once and not for each message.
+            repeat(topics[0].as_py()) if len(named.dictionary) == 1 else topics.to_pylist(),
+            keys.to_pylist(),
+            values.to_pylist(),
+            repeat(()) if plain else map(_headers, headers.to_pylist()),
+            repeat(None),
+            repeat(None),
+            strict=False,
+        )
+        chunk.writes = list(map(_write, found))
+        if only and len(messages) == len(offsets):
+            chunk.owners = list(offsets)
+        else:
+            lengths = sends.value_lengths().to_pylist()
+            chunk.owners = [
+                offset
+                for offset, length in zip(offsets, lengths, strict=True)
+                for _ in range(length or 0)
+            ]
+
+    def _add_failures(self, chunk: Chunk, batch: pa.RecordBatch) -> None:
+        columns = (batch.column(name) for name in ("kind", "reason", "after", "read"))
+        for kind, reason, after, read in zip(*(each.to_pylist() for each in columns), strict=True):
+            if read is not None:
+                outcome = self._judge.failed(_record(read), _signal(kind, reason, after))
+                self._add(chunk, outcome.offset, outcome.kind, outcome.writes)
+
+    def _add(self, chunk: Chunk, offset: int, kind: str, writes: Sequence[Write]) -> None:
+        chunk.writes += writes
+        chunk.owners += repeat(offset, len(writes))
+        chunk.counts[kind] += 1
+
+    def _pass_over(self, start: int, end: int, records: Iterable[Record]) -> None:
+        """Look at what did not come out: it must be nothing, or nothing for the handler."""
+        chunk = Chunk(max(end, self._skip_to))
+        # What ends it is not missed: at `end` is a row that came out.
+        for record in takewhile(lambda one: one.offset < end, records):
+            if record.offset < start:
+                continue
+            judged = self._judge.unseen(record)
+            if isinstance(judged, ForHandler):
+                raise accounts.missing(self._range.place, record.offset)
+            if isinstance(judged, NotDue):
+                chunk.end = record.offset
+                self.cut = True
+                break
+            self._add(chunk, record.offset, judged.kind, judged.writes)
+            chunk.rows += 1
+        if chunk.end > self._writer.committed:
+            self._writer.put(chunk)
+
+    def _records(self, start: int, end: int) -> Generator[Record]:
+        start = max(start, self._skip_to)
+        lots = self._process.log.lots(self._range.place, start, end)
+        try:
+            for lot in lots:
+                yield from lot
+        finally:
+            lots.close()  # type: ignore[attr-defined]  # -- a generator: it gives its consumer back
+
+    def _end_each(self, ended: Callable[[Record], Outcome]) -> None:
+        chunk = Chunk(self._range.end)
+        for record in self._records(self._range.start, self._range.end):
+            outcome = ended(record)
+            self._add(chunk, record.offset, outcome.kind, outcome.writes)
+        self._writer.put(chunk)
+        self._writer.finish()
+
+
+def _signal(kind: str, reason: str | None, after: int | None) -> signals.Signal:
+    if kind == "bury":
+        return signals.Bury(reason or "")
+    asked = signals.Retry(reason or "")
+    asked.after = after
+    return asked
+
+
+def _record(read: dict[str, Any]) -> Record:
+    return Record(
+        read["topic"],
+        read["partition"],
+        read["offset"],
+        read["key"],
+        read["value"],
+        _pairs(read["headers"]),
+        read["timestamp"],
+    )
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((one["key"], one["value"]) for one in headers or ())
+
+
+def _headers(given: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    """A user's headers; never redrive's own, which belong to the record that was read."""
+    return user_headers(_pairs(given)) if given else ()
+
+
+def _whole(column: pa.Array) -> list[int]:
+    """A column of 64-bit numbers without nulls as a list: from its memory, without numpy."""
+    values = memoryview(column.buffers()[1]).cast("q")
+    return values[column.offset : column.offset + len(column)].tolist()

@@ -1,0 +1,50 @@
+"""What a session needs before frames run in it: Spark's Kafka connector, and quick hand-overs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from redrive.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ARROW: Final = {
+    # Asked for after every row, of every part of it, the size of a lot costs more than the rest of
+    # the way to Python. Lots of fewer rows bound the memory instead, and end sooner.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+}
+
+
+def prepare(spark: SparkSession) -> None:
+    """See that frames can run, and set what the session leaves to Spark's defaults."""
+    check(spark)
+    defaults = spark.newSession().conf
+    for name, value in _ARROW.items():
+        # A new session has what the program was started with, or else Spark's default.
+        given = spark.sparkContext.getConf().contains(name)
+        if not given and spark.conf.get(name) == defaults.get(name):
+            spark.conf.set(name, value)
+
+
+def check(spark: SparkSession) -> None:
+    """Say what is missing."""
+    if not _has_connector(spark):
+        raise ConfigurationError(
+            "frame handlers need Spark's Kafka connector, which is not in this session: `redrive"
+            " run` adds it by itself; in a program of your own set spark.jars to"
+            " redrive.spark.connector_jars(), or spark.jars.packages to"
+            " org.apache.spark:spark-sql-kafka-0-10_2.13 of your Spark's version"
+        )
+
+
+def _has_connector(spark: SparkSession) -> bool:
+    from pyspark.errors import AnalysisException
+
+    options = {"kafka.bootstrap.servers": "nobody:1", "assign": '{"any": [0]}'}
+    try:
+        spark.read.format("kafka").options(**options).load()  # nobody is asked before it runs
+    except AnalysisException:
+        return False
+    return True

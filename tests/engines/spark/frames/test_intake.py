@@ -1,0 +1,124 @@
+"""The expressions that choose a handler's rows say what the processor says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from redrive import App, RetryPolicy
+from redrive.engines.spark.frames.intake import Rules, input_frame
+from redrive.engines.spark.frames.judging import ForHandler, Judge
+from redrive.envelope import HEADERS, Envelope, at_origin, parse
+from redrive.record import Headers, Record, TopicPartition
+from redrive.testing.frames import kafka_frame
+
+NOW = 1_000_000_000
+DELAY = 1000
+USER = (("user", b"kept"), ("user", None))
+WHOLE = Envelope(
+    app="shop",
+    id="an id",
+    origin_topic="orders",
+    origin_partition=3,
+    origin_offset=70,
+    origin_timestamp=5,
+    first_received=NOW - 5000,
+    attempt=2,
+    due=NOW,
+    not_before=NOW,
+    error_type="ValueError",
+    error_message="no \u00e9",
+)
+
+
+def headers() -> Iterator[Headers]:
+    """Headers as redrive writes them, and as nobody should."""
+    yield ()
+    yield USER
+    yield WHOLE.headers(USER)
+    for changes in (
+        {"app": "other"},
+        {"origin_topic": "payments"},
+        {"due": NOW + 1},
+        {"due": None, "not_before": None, "origin_timestamp": None},
+        {"not_before": NOW + 1},
+        {"dead_reason": "exhausted"},
+        {"error_type": None, "error_message": None},
+    ):
+        yield replace(WHOLE, **changes).headers(USER)
+    plain = WHOLE.headers(())
+    for name in HEADERS:
+        yield tuple(one for one in plain if one[0] != name)
+        for value in (
+            None,
+            b"",
+            b"-1",
+            b"0",
+            b" 7",
+            b"1_000",
+            b"7\n",
+            b"\xff",
+            b"seven",
+            b"2147483647",
+            b"2147483648",
+            b"9223372036854775",
+            b"9223372036854776",
+            b"9223372036854775807",
+            b"9223372036854775808",
+            b"9" * 20,
+        ):
+            yield (*plain, (name, value))
+
+
+def records(topic: str) -> list[Record]:
+    made = [
+        Record(topic, 0, number, b"k", b"v", each, NOW - DELAY)
+        for number, each in enumerate(headers())
+    ]
+    return [*made, Record(topic, 0, len(made), b"k", b"v", WHOLE.headers(()), NOW - DELAY + 1)]
+
+
+@pytest.mark.parametrize("lane", ["main", "retry"])
+@pytest.mark.parametrize("redeliver", ["handler", "origin"])
+def test_the_handler_sees_what_the_processor_would_have_it_handle(spark_session, lane, redeliver):
+    app = App("shop")
+    app.frame("orders", retry=RetryPolicy("1s 2s", redeliver=redeliver))(lambda frame: frame)
+    topic = "orders" if lane == "main" else "shop.retry.1s"
+    delay = None if lane == "main" else DELAY
+    given = records(topic)
+    rules = Rules(
+        app="shop",
+        topic="orders",
+        topic_id="ID",
+        now=NOW,
+        delays=None if delay is None else {topic: delay},
+        to_origin=redeliver == "origin",
+    )
+    rows = input_frame(kafka_frame(spark_session, given), rules).collect()
+
+    wanted = set()
+    for record in given:
+        place = TopicPartition(topic, 0)
+        judge = Judge(app, place, start=0, topic_id="ID", delay=delay, now=NOW)
+        if isinstance(judge.unseen(record), ForHandler):
+            wanted.add(record.offset)
+    assert {row.redrive.read.offset for row in rows} == wanted
+    assert [row.redrive.read.number for row in rows] == [row.redrive.read.offset for row in rows]
+    assert bool(wanted) == (lane == "main" or redeliver == "handler")
+
+    for row in rows:
+        record = given[row.redrive.read.offset]
+        whole = row.redrive.attempt > 1
+        seen = at_origin(record, parse(record.headers)) if whole else record
+        assert (row.topic, row.partition, row.offset) == (seen.topic, seen.partition, seen.offset)
+        found = tuple(
+            (name, None if value is None else bytes(value)) for name, value in row.headers or ()
+        )
+        assert found == seen.headers
+        if whole:
+            assert row.redrive.id == parse(record.headers).id
+        else:
+            assert row.redrive.id == f"ID/0/{record.offset}"
+            assert row.redrive.error is None

@@ -1,0 +1,367 @@
+"""Rows of one range become durable, on a broker in memory and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from redrive import App, RetryPolicy
+from redrive.config import load_settings
+from redrive.engines.spark.frames.accounts import RowsError
+from redrive.engines.spark.frames.delivery import Delivery
+from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter
+from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.spec import Spec
+from redrive.envelope import Envelope, parse
+from redrive.errors import PublishError
+from redrive.ports import Position
+from redrive.record import Record, TopicPartition, Write
+from redrive.testing import MemoryBroker, VirtualClock
+
+PLACE = TopicPartition("orders", 0)
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_SEND = pa.struct(
+    [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)]
+)
+_READ = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("due", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("due", pa.int64()),
+        ("kind", pa.string()),
+        ("reason", pa.string()),
+        ("after", pa.int64()),
+        ("sends", pa.list_(_SEND)),
+        ("read", _READ),
+    ]
+)
+
+
+class Kafka(MemoryBroker):
+    """A broker in memory that is read in lots, as Kafka is."""
+
+    reads = 0
+
+    def lots(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+        self.reads += 1
+        yield self.read(place, start, end)
+
+
+class World:
+    """One range of one batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = VirtualClock()
+        self.kafka = Kafka(self.clock)
+        for topic in ("orders", "out", "shop.dead"):
+            self.kafka.create(topic, 1, {})
+        self.kafka.create("shop.retry.1s", 1, {"message.timestamp.type": "LogAppendTime"})
+        self.app = App("shop", retry=RetryPolicy("1s"))
+        self.app.frame("orders")(lambda frame: frame)
+        self.progress = self.kafka.progress("shop")
+        self.spec = Spec(
+            target="shop:app",
+            folder="",
+            settings=load_settings({"bootstrap": "none:1"}, environ={}),
+            run="run",
+            scratch=str(folder),
+            slots=2,
+        )
+
+    def send(self, *values: bytes) -> None:
+        self.kafka.publish([Write("orders", b"k", value) for value in values])
+
+    def delivery(self, end: int, *, place=PLACE, start: int = 0, delay=None, again=False):
+        process: Any = SimpleNamespace(
+            app=self.app,
+            log=self.kafka,
+            progress=self.progress,
+            publisher=self.kafka,
+            clock=self.clock,
+        )
+        return Delivery(
+            self.spec,
+            process,
+            Range(*place, start, end, delay),
+            topic_id="ID",
+            now=self.clock.now(),
+            again=again,
+        )
+
+    def committed(self, place: TopicPartition = PLACE) -> int | None:
+        found = self.progress.committed([place]).get(place)
+        return None if found is None else found.offset
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in self.kafka.records(topic)]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def row(number: int, offset: int, kind: str | None = "send", **more: Any) -> dict[str, Any]:
+    made = {"number": number, "topic": "orders", "partition": 0, "offset": offset, "kind": kind}
+    if kind == "send":
+        value = b"out %d" % offset
+        made["sends"] = [{"topic": "out", "key": b"k", "value": value, "headers": None}]
+    if kind in {"park", "bury"}:
+        made["reason"] = "because"
+        made["read"] = {
+            "topic": "orders",
+            "partition": 0,
+            "offset": offset,
+            "timestamp": 5,
+            "key": b"k",
+            "value": b"in %d" % offset,
+            "headers": [{"key": "user", "value": b"kept"}],
+        }
+    return {**made, **more}
+
+
+def rows(*found: dict[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(found), SCHEMA)
+
+
+def test_rows_are_written_and_the_end_of_the_range_is_committed_over_its_gaps(world):
+    world.send(b"a", b"b")
+    world.kafka.gap(PLACE, 3)
+    world.send(b"c")
+    world.kafka.gap(PLACE, 2)
+    delivery = world.delivery(8)
+    delivery.take(rows(row(0, 0), row(1, 1), row(2, 5)))
+    delivery.finish()
+    assert world.values("out") == [b"out 0", b"out 1", b"out 5"]
+    assert world.committed() == 8
+    assert delivery.report().counts == {"done": 3}
+
+
+def test_each_kind_of_outcome_goes_where_it_says(world):
+    world.send(b"a", b"b", b"c", b"d")
+    delivery = world.delivery(4)
+    found = (row(0, 0, "done"), row(1, 1, "park"), row(2, 2, "bury"), row(3, 3))
+    delivery.take(rows(*found))
+    delivery.finish()
+    assert world.values("out") == [b"out 3"]
+    (waiting,) = world.kafka.records("shop.retry.1s")
+    (letter,) = world.kafka.records("shop.dead")
+    assert (waiting.value, letter.value) == (b"in 1", b"in 2")
+    assert parse(waiting.headers).error_message == "because"
+    assert parse(letter.headers).dead_reason == "rejected"
+    assert ("user", b"kept") in waiting.headers
+    assert delivery.report().counts == {"done": 2, "park": 1, "bury": 1}
+
+
+def test_headers_of_a_message_are_the_users_never_redrives(world):
+    world.send(b"a")
+    headers = [{"key": "user", "value": None}, {"key": "redrive-app", "value": b"other"}]
+    sends = [{"topic": "out", "key": None, "value": b"v", "headers": headers}] * 2
+    delivery = world.delivery(1)
+    delivery.take(rows(row(0, 0, sends=sends)))
+    delivery.finish()
+    assert [record.headers for record in world.kafka.records("out")] == [(("user", None),)] * 2
+
+
+@pytest.mark.parametrize(
+    ("found", "offset"),
+    [
+        ([row(0, 0), row(2, 2)], 1),
+        ([row(1, 1), row(2, 2)], 0),
+        ([row(0, 0), row(1, 1)], 2),
+    ],
+)
+def test_a_row_that_did_not_come_out_is_named_and_nothing_behind_it_is_committed(
+    world, found, offset
+):
+    world.send(b"a", b"b", b"c")
+    delivery = world.delivery(3)
+    with pytest.raises(RowsError, match=rf"orders\[0\]@{offset} did not come out"):
+        (delivery.take(rows(*found)), delivery.finish())
+    assert world.committed() is None
+
+
+def test_a_row_without_an_outcome_is_named(world):
+    world.send(b"a", b"b")
+    with pytest.raises(RowsError, match=r"orders\[0\]@1 .* no outcome"):
+        world.delivery(2).take(rows(row(0, 0), row(1, 1, None)))
+
+
+def test_an_outcome_that_says_two_things_is_named(world):
+    world.send(b"a", b"b")
+    with pytest.raises(RowsError, match=r"orders\[0\]@1 .* not all send"):
+        world.delivery(2).take(rows(row(0, 0), row(1, 1, "mixed")))
+
+
+def test_records_that_are_for_another_app_are_passed_in_one_read(world):
+    envelope = Envelope(
+        app="other",
+        id="x",
+        origin_topic="orders",
+        origin_partition=0,
+        origin_offset=0,
+        first_received=1,
+    )
+    for _ in range(5):
+        world.send(b"ours")
+        world.kafka.publish([Write("orders", b"k", b"theirs", envelope.headers(()))])
+    world.send(b"ours")
+    delivery = world.delivery(11)
+    delivery.take(rows(*(row(number, number) for number in range(0, 11, 2))))
+    delivery.finish()
+    assert world.committed() == 11
+    assert delivery.report().counts == {"done": 6, "skip": 5}
+    assert world.kafka.reads == 1
+
+
+def test_at_the_deadline_the_rest_is_left_for_the_next_batch(world):
+    world.spec = replace(world.spec, batch_deadline=0)
+    world.send(b"a", b"b", b"c")
+    delivery = world.delivery(3)
+    delivery.take(rows(row(0, 0), row(1, 1)))
+    assert delivery.cut
+    delivery.finish()
+    assert world.committed() == 2
+    assert not world.kafka.reads
+
+
+def test_when_the_run_is_being_stopped_the_rest_is_left(world):
+    world.send(b"a", b"b")
+    delivery = world.delivery(2)
+    world.spec.stop_file.touch()
+    delivery.take(rows(row(0, 0)))
+    delivery.finish()
+    assert (delivery.cut, world.committed()) == (True, 1)
+
+
+def test_how_late_parked_rows_came_out_is_told(world):
+    place = TopicPartition("shop.retry.1s", 0)
+    world.kafka.publish([Write(place.topic, b"k", b"v")] * 3)
+    world.progress.commit({place: Position(1)})
+    delivery = world.delivery(3, place=place, delay=1000, again=True)
+    due = world.clock.now()
+    world.clock.advance("2s")
+    delivery.take(rows(*(row(number, number, due=due - number) for number in range(3))))
+    delivery.finish()
+    assert delivery.report().lateness == [2001, 2002]
+
+
+def test_a_record_that_is_not_due_by_its_own_word_ends_the_range_before_it(world):
+    place = TopicPartition("shop.retry.1s", 0)
+    for due in (0, 3_600_000, 0):
+        envelope = Envelope(
+            app="shop",
+            id="x",
+            origin_topic="orders",
+            origin_partition=0,
+            origin_offset=4,
+            first_received=1,
+            attempt=2,
+            due=world.clock.now() + due,
+        )
+        world.kafka.publish([Write(place.topic, b"k", b"v", envelope.headers(()))])
+    world.clock.advance("2s")
+    delivery = world.delivery(3, place=place, delay=1000)
+    delivery.take(rows(row(0, 0), row(2, 2)))
+    delivery.finish()
+    assert world.values("out") == [b"out 0"]
+    assert world.committed(place) == 1
+
+
+def test_what_an_attempt_before_has_committed_is_not_written_again(world):
+    world.send(b"a", b"b", b"c")
+    world.progress.commit({PLACE: Position(2)})
+    delivery = world.delivery(3, again=True)
+    delivery.take(rows(row(0, 0), row(1, 1)))
+    delivery.take(rows(row(2, 2)))
+    delivery.finish()
+    assert world.values("out") == [b"out 2"]
+    assert world.committed() == 3
+
+
+def test_a_refused_write_holds_its_row_and_those_behind_it(world):
+    world.send(b"a", b"b", b"c")
+    delivery = world.delivery(3)
+    gone = [{"topic": "nowhere", "key": None, "value": b"v", "headers": None}]
+    delivery.take(rows(row(0, 0), row(1, 1, sends=gone), row(2, 2)))
+    with pytest.raises(PublishError, match="nowhere"):
+        delivery.finish()
+    assert world.committed() == 1
+    assert delivery.report().end == 1
+
+
+def test_a_record_at_fault_is_buried_and_passed(world):
+    world.send(b"a", b"b")
+    delivery = world.delivery(2, start=1)
+    delivery.bury("failed-expression", ValueError("[CAST]"))
+    (letter,) = world.kafka.records("shop.dead")
+    assert letter.value == b"b"
+    assert parse(letter.headers).dead_reason == "failed-expression"
+    assert world.committed() == 2
+
+
+class Producer:
+    """Notes what each transaction holds."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[int, int]] = []
+
+    def commit(self, writes: list[Write], positions: dict[TopicPartition, Position]) -> None:
+        self.commits.append((len(writes), positions[PLACE].offset))
+
+
+def test_transactions_take_writes_and_progress_of_whole_chunks_together(monkeypatch):
+    monkeypatch.setattr("redrive.engines.spark.frames.writers.TRANSACTION", 4)
+    producer: Any = Producer()
+    writer = TransactionWriter(producer, PLACE, start=0)
+    for end in (2, 4, 6):
+        writer.put(Chunk(end, [Write("out", None, b"v")] * 2, rows=2))
+    writer.finish()
+    writer.close()
+    assert producer.commits == [(4, 4), (2, 6)]
+    assert writer.committed == 6
+
+
+class Slow:
+    """A publisher whose messages are under way until the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.handed: list[SimpleNamespace] = []
+
+    def hand_over(self, writes: list[Write]) -> SimpleNamespace:
+        self.handed.append(SimpleNamespace(outstanding=len(writes), error=lambda: None))
+        return self.handed[-1]
+
+    def poll(self, seconds: float) -> None:
+        assert not seconds, "it waits for messages while there is more to do"
+
+
+def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
+    slow: Any = Slow()
+    writer = FlushWriter(slow, world.progress, PLACE, start=0, every=0)
+    writer.put(Chunk(1, [Write("out", None, b"v")]))
+    writer.put(Chunk(2, [Write("out", None, b"v")]))
+    assert world.committed() is None
+    slow.handed[0].outstanding = 0
+    writer.put(Chunk(3, [Write("out", None, b"v")]))
+    assert world.committed() == 1
