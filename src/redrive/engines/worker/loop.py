@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive.worker")
 
 _POLL: Final = 0.01
+_POLL_BUSY: Final = 0.003
+"""Seconds. While handlers run there is soon something to commit: a crash repeats what is not."""
 _SHORTEST: Final = 0.0005
 _UNRELEASED: Final = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
@@ -130,9 +132,10 @@ class Loop:
     def _patience(self) -> float:
         """How long the poll may wait: not past the time of a record that is due."""
         upcoming = self._dispatcher.tick()
+        longest = _POLL_BUSY if self._dispatcher.running else _POLL
         if upcoming is None:
-            return _POLL
-        return min(_POLL, max(_SHORTEST, (upcoming - self._clock.now()) / 1000))
+            return longest
+        return min(longest, max(_SHORTEST, (upcoming - self._clock.now()) / 1000))
 
     def _offer(self, lots: Lots) -> None:
         partitions = self._assignment.partitions
