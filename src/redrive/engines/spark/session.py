@@ -93,18 +93,22 @@ def without_last_words(lines: Iterable[str]) -> Iterator[str]:
     Spark closes their connection while they speak, and they complain of it.
     """
     trace: list[str] = []
+    between: list[str] = []  # what links a trace to the one before: it goes with the second
     for line in lines:
         if line.startswith("Traceback "):
             yield from _unless_last_words(trace)
-            trace = [line]
+            trace, between = [*between, line], []
         elif trace and line[:1].isspace():
             trace.append(line)
         elif trace:
             yield from _unless_last_words([*trace, line])
             trace = []
-        else:
-            yield line
-    yield from _unless_last_words(trace)
+        elif line.startswith(_BETWEEN):
+            between = [line]
+        elif line.strip() or not between:
+            yield from (*between, line)
+            between = []
+    yield from (*_unless_last_words(trace), *between)
 
 
 def _unless_last_words(trace: list[str]) -> list[str]:
@@ -113,6 +117,7 @@ def _unless_last_words(trace: list[str]) -> list[str]:
     return [] if of_planner and cut_off else trace
 
 
+_BETWEEN: Final = ("During handling of the above", "The above exception was the direct")
 _CUT_OFF: Final = ("BrokenPipeError", "ConnectionResetError", "EOFError")
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _NOISE: Final = (
