@@ -95,8 +95,8 @@ class Loop:
         for error, about in errors:
             self._judge(error, about)
         self._serve()
-        if self._gives_back:
-            self._seek()
+        if self._gives_back and self._seek():
+            return  # what is held back is read on after the seek, not with it
         self._hold_back()
 
     def drain(self, seconds: float, meanwhile: Command) -> bool:
@@ -146,12 +146,15 @@ class Loop:
             if self._dispatcher.offer(each.processor, each.within(records)):
                 each.note_received(records)
 
-    def _seek(self) -> None:
+    def _seek(self) -> bool:
+        sought = False
         for each in self._assignment.partitions.values():
             offset = self._dispatcher.take_seek(each.processor)
             if offset is not None:
                 self._consumer.seek(kafkas(each.place, Position(offset)))
                 each.went_back(offset)
+                sought = True
+        return sought
 
     def _hold_back(self) -> None:
         """Pause partitions of which enough is in flight, and go on with those that have room."""
