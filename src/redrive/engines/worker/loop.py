@@ -65,7 +65,6 @@ class Loop:
         self._app = app
         self._consumer = consumer
         self._reader = Reader(consumer)
-        self._pausing = Pausing(consumer)
         self._assignment = assignment
         self._dispatcher = dispatcher
         self._delivering = delivering
@@ -77,6 +76,7 @@ class Loop:
         self._gives_back = any(
             isinstance(handler.retry.first, GiveBack) for handler in app.handlers.values()
         )
+        self._pausing = Pausing(consumer, wakes=not self._gives_back)
 
     def ask(self, command: Command) -> None:
         """Have something done by the poll thread, soon."""
@@ -95,8 +95,8 @@ class Loop:
         for error, about in errors:
             self._judge(error, about)
         self._serve()
-        if self._gives_back and self._seek():
-            return  # what is held back is read on after the seek, not with it
+        if self._gives_back:
+            self._seek()
         self._hold_back()
 
     def drain(self, seconds: float, meanwhile: Command) -> bool:
@@ -146,15 +146,12 @@ class Loop:
             if self._dispatcher.offer(each.processor, each.within(records)):
                 each.note_received(records)
 
-    def _seek(self) -> bool:
-        sought = False
+    def _seek(self) -> None:
         for each in self._assignment.partitions.values():
             offset = self._dispatcher.take_seek(each.processor)
             if offset is not None:
                 self._consumer.seek(kafkas(each.place, Position(offset)))
                 each.went_back(offset)
-                sought = True
-        return sought
 
     def _hold_back(self) -> None:
         """Pause partitions of which enough is in flight, and go on with those that have room."""
