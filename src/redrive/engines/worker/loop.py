@@ -132,7 +132,8 @@ class Loop:
     def _patience(self) -> float:
         """How long the poll may wait: not past the time of a record that is due."""
         upcoming = self._dispatcher.tick()
-        longest = _POLL_BUSY if self._dispatcher.running else _POLL
+        busy = self._dispatcher.running and not self._gives_back
+        longest = _POLL_BUSY if busy else _POLL
         if upcoming is None:
             return longest
         return min(longest, max(_SHORTEST, (upcoming - self._clock.now()) / 1000))
