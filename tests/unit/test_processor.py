@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.app import Ordering
 from redrive.envelope import fresh, parse
@@ -125,6 +127,24 @@ def test_what_was_read_on_before_the_seek_is_ignored_and_read_again() -> None:
     partition.offer("k", "k", "k")
     partition.processor.due(NOW + 5000)
     assert partition.running_next() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ordering", ["key", "unordered"])
+def test_reading_goes_back_to_the_first_that_has_not_come_again(ordering: Ordering) -> None:
+    partition = Partition(RetryPolicy(first=GiveBack(3, WAIT)), ordering=ordering)
+    partition.offer("a", "b", "c", "d")
+    lots = [partition.take() for _ in range(4)]
+    partition.complete(lots[1], Retry())
+    partition.complete(lots[0], Retry())
+    assert partition.processor.take_seek() == 0
+    partition.offer("a")
+    partition.complete(lots[2], Retry())
+    assert partition.processor.take_seek() == 1
+    partition.complete(lots[3], Retry())
+    assert partition.processor.take_seek() == 1
+    partition.offer("b", "c", "d", start=1)
+    partition.processor.due(NOW + 5000)
+    assert sorted(partition.running_next() for _ in range(4)) == [[0], [1], [2], [3]]
 
 
 def test_the_rest_of_a_lot_goes_back_behind_its_failed_record() -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.app import Ordering
@@ -63,6 +63,9 @@ class ProcessorMachine(RuleBasedStateMachine):
         self.finished: set[int] = set()  # outcome known, in this assignment
         self.calls: dict[int, int] = defaultdict(int)
 
+    def ahead(self) -> list[Record]:
+        return [record for record in self.log if record.offset >= self.read_position]
+
     # What can happen
 
     @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=6), gap=st.integers(0, 2))
@@ -70,12 +73,17 @@ class ProcessorMachine(RuleBasedStateMachine):
         offset = self.log[-1].offset + 1 + gap if self.log else gap
         self.log += [Record("t", 0, offset + n, key, b"v") for n, key in enumerate(keys)]
 
-    @rule(count=st.integers(1, 10))
-    def read(self, count: int) -> None:
+    @precondition(lambda self: self.processor.goes_back)
+    @rule()
+    def go_back(self) -> None:
         seek = self.processor.take_seek()
         if seek is not None:
             self.read_position = seek
-        ahead = [record for record in self.log if record.offset >= self.read_position][:count]
+
+    @precondition(lambda self: self.ahead())
+    @rule(count=st.integers(1, 10))
+    def read(self, count: int) -> None:
+        ahead = self.ahead()[:count]
         if ahead:
             self.read_position = ahead[-1].offset + 1
             self.note(self.processor.offer(ahead, self.now))
@@ -85,18 +93,16 @@ class ProcessorMachine(RuleBasedStateMachine):
         self.now += seconds * 1000
         self.note(self.processor.due(self.now))
 
+    @precondition(lambda self: self.processor.ready)
     @rule()
     def take(self) -> None:
-        lot = self.processor.next()
-        if lot is None:
-            return
-        self.check_order(lot)
-        self.out.append(lot)
+        while lot := self.processor.next():
+            self.check_order(lot)
+            self.out.append(lot)
 
+    @precondition(lambda self: self.out)
     @rule(data=st.data(), fails=st.booleans(), told_before=st.booleans())
     def complete(self, data: st.DataObject, fails: bool, told_before: bool) -> None:
-        if not self.out:
-            return
         lot = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
         left = len(lot.works) - lot.reported
         good = data.draw(st.integers(0, left - fails)) if left else 0
@@ -109,12 +115,22 @@ class ProcessorMachine(RuleBasedStateMachine):
             results = results[1:]
         self.note(self.processor.complete(lot, results, self.now))
 
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def fail_all(self, data: st.DataObject) -> None:
+        """One by one; reading may go back for each."""
+        for lot in data.draw(st.permutations(self.out)):
+            self.out.remove(lot)
+            self.note(self.processor.complete(lot, [Retry("not yet")], self.now))
+            if data.draw(st.booleans()):
+                self.go_back()
+
+    @precondition(lambda self: self.unsettled)
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        if self.unsettled:
-            outcome = self.unsettled.pop(data.draw(st.integers(0, len(self.unsettled) - 1)))
-            self.processor.settle([outcome.offset])
-            self.ended[outcome.offset] = outcome.kind
+        outcome = self.unsettled.pop(data.draw(st.integers(0, len(self.unsettled) - 1)))
+        self.processor.settle([outcome.offset])
+        self.ended[outcome.offset] = outcome.kind
 
     @rule()
     def commit(self) -> None:
@@ -134,11 +150,11 @@ class ProcessorMachine(RuleBasedStateMachine):
             late.settle([outcome.offset])
         self.take_up()
 
-    @rule()
-    def drain(self) -> None:
+    def teardown(self) -> None:
         """Let everything succeed: then every record must have ended, whatever happened before."""
         for _ in range(200):
             self.time_passes(60)
+            self.go_back()
             self.read(100)
             self.take()
             for lot in self.out:

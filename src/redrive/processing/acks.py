@@ -94,6 +94,12 @@ class AckTracker:
             self._given_back |= returned
 
     @property
+    def first_given_back(self) -> int | None:
+        """Where reading has to go back to; None where nothing was given back."""
+        with self._lock:
+            return min(self._given_back, default=None)
+
+    @property
     def in_flight(self) -> int:
         """How many received offsets are not complete."""
         return len(self._running)

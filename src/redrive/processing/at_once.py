@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from redrive.backoff import GiveBack
 from redrive.envelope import addressee
 from redrive.processing import calls
 from redrive.processing.context import Context
@@ -33,8 +32,7 @@ _LONG: Final = 0.001
 def may_run_at_once(handler: Handler, scope: Scope) -> bool:
     """Whether the records of a handler may: a plain function, and nobody watches each call."""
     special = handler.is_async or handler.batch or handler.ack == "manual" or handler.timeout
-    gives_back = isinstance(handler.retry.first, GiveBack)  # then reading itself goes back
-    return not special and not gives_back and scope.units is None
+    return not special and scope.units is None
 
 
 class Stretch(Lot):

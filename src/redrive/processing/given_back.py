@@ -14,8 +14,8 @@ class GivenBack:
     """
 
     def __init__(self, most: int = _MOST) -> None:
-        self.seek: int | None = None
-        """Where reading has to go back to."""
+        self.goes_back = False
+        """Whether reading has to go back before anything more is taken in."""
         self._most = most
         self._counts: dict[int, tuple[int, int]] = {}
 
@@ -27,13 +27,8 @@ class GivenBack:
         if len(self._counts) >= self._most:
             del self._counts[next(iter(self._counts))]
         self._counts[offset] = (tries, until)
-        self.seek = offset if self.seek is None else min(self.seek, offset)
+        self.goes_back = True
 
     def taken_up(self, offset: int) -> tuple[int, int | None]:
         """The number of the next try of a record that was read, and when it may begin."""
         return self._counts.pop(offset, (1, None))
-
-    def take_seek(self) -> int | None:
-        """Where reading has to go back to; asked once, then done."""
-        seek, self.seek = self.seek, None
-        return seek

@@ -439,11 +439,18 @@ class PartitionProcessor:
     @property
     def goes_back(self) -> bool:
         """Whether reading has to go back: until then nothing is taken in."""
-        return self._given_back.seek is not None
+        return self._given_back.goes_back
 
     def take_seek(self) -> int | None:
-        """Where reading has to go back to, if a record was given back; asked once, then done."""
-        return self._given_back.take_seek()
+        """Where reading has to go back to, if a record was given back; asked once, then done.
+
+        To the first that is not here again: one before it may still be on its way from the last
+        time.
+        """
+        if not self._given_back.goes_back:
+            return None
+        self._given_back.goes_back = False
+        return self.tracker.first_given_back
 
     def stop_waiting(self, now: int) -> Report:
         """Park what waits in place, where its policy has a delay topic for it."""

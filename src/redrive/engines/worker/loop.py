@@ -76,7 +76,7 @@ class Loop:
         self._gives_back = any(
             isinstance(handler.retry.first, GiveBack) for handler in app.handlers.values()
         )
-        self._pausing = Pausing(consumer, wakes=not self._gives_back)
+        self._pausing = Pausing(consumer)
 
     def ask(self, command: Command) -> None:
         """Have something done by the poll thread, soon."""
@@ -132,8 +132,7 @@ class Loop:
     def _patience(self) -> float:
         """How long the poll may wait: not past the time of a record that is due."""
         upcoming = self._dispatcher.tick()
-        busy = self._dispatcher.running and not self._gives_back
-        longest = _POLL_BUSY if busy else _POLL
+        longest = _POLL_BUSY if self._dispatcher.running else _POLL
         if upcoming is None:
             return longest
         return min(longest, max(_SHORTEST, (upcoming - self._clock.now()) / 1000))

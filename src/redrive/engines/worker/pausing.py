@@ -22,10 +22,8 @@ _LOOK_AGAIN: Final = 60.0
 class Pausing:
     """Pauses partitions and goes on with them. Only the poll thread uses it."""
 
-    def __init__(self, consumer: Consumer, *, wakes: bool = True) -> None:
-        """Without `wakes` brokers are left to wake by themselves: where seeks are under way."""
+    def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._wakes = wakes
         self._leaders: dict[str, tuple[float, dict[int, int]]] = {}
 
     def pause(self, partitions: Collection[Partition]) -> None:
@@ -39,12 +37,10 @@ class Pausing:
         """Read on; brokers of whom nothing was read meanwhile are woken."""
         if not partitions:
             return
-        awake = {self._leader(each.place) for each in among if self._wakes and not each.paused}
+        awake = {self._leader(each.place) for each in among if not each.paused}
         self._consumer.resume([kafkas(each.place) for each in partitions])
         for each in partitions:
             each.paused = False
-            if not self._wakes:
-                continue
             leader = self._leader(each.place)
             if leader not in awake:
                 awake.add(leader)
