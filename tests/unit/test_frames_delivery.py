@@ -198,7 +198,8 @@ def test_a_row_that_did_not_come_out_is_named_and_nothing_behind_it_is_committed
     delivery = world.delivery(3)
     with pytest.raises(RowsError, match=rf"orders\[0\]@{offset} did not come out"):
         (delivery.take(rows(*found)), delivery.finish())
-    assert world.committed() is None
+    # What came out before it may be: that is a matter of time.
+    assert (world.committed() or 0) <= offset
 
 
 def test_a_row_without_an_outcome_is_named(world):

@@ -14,7 +14,7 @@ from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.clock import WallClock
 from redrive.envelope import fresh
 from redrive.ports import Position
-from redrive.processing import processor as processors
+from redrive.processing import straight
 from redrive.processing.acks import AckTracker
 from redrive.processing.at_once import Stretch
 from redrive.processing.dispatcher import Dispatcher
@@ -203,7 +203,7 @@ def threaded(bench: Bench) -> ThreadExecutor:
     [("key", {b"b1", b"c1"}), ("unordered", {b"a2", b"b1", b"c1"})],
 )
 def test_those_that_need_not_wait_for_a_slow_one_do_not(monkeypatch, ordering, meanwhile):
-    monkeypatch.setattr(processors, "_SLOW", 0.0)
+    monkeypatch.setattr(straight, "_SLOW", 0.0)
     begun, go_on, others = threading.Event(), threading.Event(), threading.Event()
 
     def handle(record, ctx):
@@ -228,7 +228,7 @@ def test_those_that_need_not_wait_for_a_slow_one_do_not(monkeypatch, ordering, m
 
 
 def test_in_order_of_the_partition_all_wait_for_a_slow_one(monkeypatch):
-    monkeypatch.setattr(processors, "_SLOW", 0.0)
+    monkeypatch.setattr(straight, "_SLOW", 0.0)
     begun, go_on = threading.Event(), threading.Event()
 
     def handle(record, ctx):
@@ -278,7 +278,7 @@ def test_each_runs_until_it_is_done_in_its_order_whatever_fails_or_takes_long(or
     bench = Bench(handle, ordering=ordering, retry=retry)
     bench.clock = bench.dispatcher._clock = WallClock()
     patch = pytest.MonkeyPatch()
-    patch.setattr(processors, "_SLOW", 0.001)
+    patch.setattr(straight, "_SLOW", 0.001)
     executor = threaded(bench)
     total = 0
     for chunk in chunks:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from redrive import decisions
-from redrive import envelope as envelopes
-from redrive.envelope import Envelope
 from redrive.errors import HandlerTimeout
 from redrive.guarantees import GUARANTEES
-from redrive.processing import intake, outcomes
+from redrive.processing import outcomes
 from redrive.processing.at_once import Stretch, may_run_at_once
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
-from redrive.processing.outcomes import Outcome, Report, Subject
-from redrive.processing.verdicts import Verdicts, past_error
+from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.reception import Reception
+from redrive.processing.straight import Straight
+from redrive.processing.verdicts import Verdicts
 from redrive.processing.work import (
     DUPLICATE,
-    Ending,
     Lane,
     Lot,
     Pending,
@@ -36,10 +33,6 @@ if TYPE_CHECKING:
     from redrive.app import Handler
     from redrive.processing.acks import AckTracker
     from redrive.processing.scope import Scope
-
-_SLOW: Final = 0.02
-"""Seconds, after which those behind a record do not wait for it any more, if they need not."""
-_BROKEN: Final = decisions.Bury("broken-envelope")
 
 
 class PartitionProcessor:
@@ -67,13 +60,12 @@ class PartitionProcessor:
         together = GUARANTEES[self.app.delivery].database
         self._verdicts = Verdicts(scope)
         self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
-        self._straight: deque[Record] = deque()
-        """Received, and waiting to run in the order in which they were read."""
-        self._straight_since = 0.0
-        self._stretch: Stretch | None = None
-        self._read_at = 0
+        self._straight = Straight()
         self._holding = Holding()
         self._given_back = GivenBack()
+        self._reception = Reception(
+            self, self._verdicts, self._lanes, self._holding, self._given_back
+        )
         self._returned: set[Lane] = set()
         self._detained: set[Work] = set()
         self._lots: set[Lot] = set()
@@ -91,64 +83,12 @@ class PartitionProcessor:
         if len(wanted) != len(records):
             keep = set(wanted)
             records = [record for record in records if record.offset in keep]
-        self._read_at = now
         if self._goes_straight():
-            if not self._straight:
-                self._straight_since = monotonic()
-            self._straight.extend(records)
+            self._straight.extend(records, now)
         else:
             self._spread(now, report)
-            self._take_in(records, now, report)
+            self._reception.take_in(records, now, report)
         return report
-
-    def _take_in(self, records: Iterable[Record], now: int, report: Report) -> None:
-        """Put records into their lanes; about some it is decided without a call."""
-        handler = self.app.handlers.get(self.partition.topic)
-        plain: list[Work] = []
-        special = handler is None or bool(self._given_back)
-        for record in records:
-            if record.headers or special or handler is None:
-                if plain:
-                    self._lanes.extend(plain)
-                    plain = []
-                self._offer_one(record, now, report)
-            else:
-                plain.append(Work(self, record, handler, record.offset, now))
-        if plain:
-            self._lanes.extend(plain)
-
-    def _offer_one(self, record: Record, now: int, report: Report) -> None:
-        judged = intake.judge(record, self.app.name, in_delay_topic=self.delay is not None)
-        match judged:
-            case intake.Foreign(app):
-                reason = f"for the app {app}"
-                report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
-            case intake.Broken(error):
-                envelope = self._verdicts.origin_envelope(record, now).failed(error)
-                subject = Subject(record.offset, record, envelope)
-                report.outcomes.append(outcomes.end(self.app, subject, _BROKEN, error))
-            case intake.Ours(envelope):
-                self._accept(record, now, envelope, report)
-
-    def _accept(self, record: Record, now: int, envelope: Envelope | None, report: Report) -> None:
-        origin = record.topic if envelope is None else envelope.origin_topic
-        handler = self.app.handlers.get(origin)
-        seen = record if envelope is None else envelopes.at_origin(record, envelope)
-        if handler is None:
-            known = envelope or self._verdicts.origin_envelope(record, now)
-            report.outcomes.append(self._verdicts.orphan(Subject(record.offset, seen, known)))
-            return
-        work = Work(self, seen, handler, record.offset, now, envelope)
-        work.tries, until = self._given_back.taken_up(record.offset)
-        if self.delay is None or envelope is None:
-            if envelope is not None and envelope.due is not None and envelope.due > now:
-                until = max(until or 0, envelope.due)
-            self._lanes.add(work, until=until)
-            return
-        # The broker's clock counts as well as ours: never early, whichever of them is ahead.
-        due = max(envelope.due or 0, (record.timestamp or 0) + self.delay, until or 0)
-        if self._release(work, due, now, report):
-            self._holding.add(work, due)
 
     # Records that run at once
 
@@ -174,16 +114,13 @@ class PartitionProcessor:
 
     def look_for_slow(self, now: int) -> Report | None:
         """If a record takes long, let those go on that need not wait for it; None: none does."""
-        stretch = self._stretch
-        if stretch is None and not self._straight:
+        straight = self._straight
+        if not straight.too_slow:
             return None
-        since = self._straight_since if stretch is None else stretch.since
-        if monotonic() - since < _SLOW:
-            return None
-        if stretch is not None:
-            self._straight.extendleft(reversed(stretch.take_rest()))
-            if stretch.current is not None:
-                stretch.lane = self._lanes.occupy(stretch.current)
+        straight.cut()
+        stretch = straight.stretch
+        if stretch is not None and stretch.current is not None:
+            stretch.lane = self._lanes.occupy(stretch.current)
         report = Report()
         self._spread(now, report)
         return report
@@ -201,23 +138,19 @@ class PartitionProcessor:
     def _spread(self, now: int, report: Report) -> None:
         """Let all that waits in the order in which it was read go by lanes."""
         if self._straight:
-            records, self._straight = self._straight, deque()
-            self._take_in(records, now, report)
+            self._reception.take_in(self._straight.take_all(), now, report)
 
     def _next_stretch(self) -> Stretch | None:
         handler = self._plain_handler()
         if not self._straight or self._lots or handler is None or not self._lanes.empty_handed:
             return None
-        self._stretch = Stretch(self, handler, self._straight, self._read_at)
-        self._straight = deque()
-        self._lots.add(self._stretch)
-        return self._stretch
+        stretch = self._straight.begin(self, handler)
+        self._lots.add(stretch)
+        return stretch
 
     def _end_stretch(self, stretch: Stretch, now: int) -> Report:
         self._lots.discard(stretch)
-        self._stretch = None
-        self._straight.extendleft(reversed(stretch.take_rest()))
-        self._straight_since = monotonic()
+        self._straight.end(stretch)
         if stretch.seconds is not None and stretch.turns:
             self._lanes.note_pace(stretch.seconds, stretch.turns)
         report = stretch.report
@@ -245,7 +178,7 @@ class PartitionProcessor:
         report = Report()
         self._lanes.wake(now)
         for work, due in self._holding.take(now):
-            self._release(work, due, now, report)
+            self._reception.release(work, due, now, report)
         for work in [w for w, end in self._unacked.items() if end is not None and end <= now]:
             error = HandlerTimeout(
                 f"{work.record.place} was not acknowledged within its handler's time-out"
@@ -258,31 +191,6 @@ class PartitionProcessor:
         ends = (end for end in self._unacked.values() if end is not None)
         times = (self._lanes.next_wake(), self._holding.next_due(), min(ends, default=None))
         return min((time for time in times if time is not None), default=None)
-
-    def _release(self, work: Work, due: int, now: int, report: Report) -> bool:
-        """Act on a record of a delay topic; True: it has to wait."""
-        envelope = self.scope.envelope(work)
-        release = work.handler.retry.release(envelope, now, due)
-        match release:
-            case decisions.Wait():
-                return True
-            case decisions.Run():
-                work.due = max(due, envelope.not_before or 0)
-                if envelope.dead_reason is not None:
-                    work.ending = Ending(
-                        work.handler.retry.ending(envelope.dead_reason), past_error(envelope)
-                    )
-                self._lanes.add(work)
-            case decisions.Park():
-                report.outcomes.append(
-                    outcomes.hop(self.app, self._verdicts.subject(work), release)
-                )
-            case decisions.ToOrigin():
-                report.outcomes.append(outcomes.to_origin(self._verdicts.subject(work)))
-            case decisions.Bury() | decisions.Discard():
-                if self._verdicts.ended(work, release, past_error(envelope), report):
-                    self._lanes.add(work)
-        return False
 
     # Work goes out
 
@@ -468,22 +376,14 @@ class PartitionProcessor:
 
     def bury(self, record: Record, reason: str, error: BaseException, now: int) -> Report:
         """End a record without calling anybody: it was proven to be deadly."""
-        report = Report()
         self.tracker.receive([record.offset])
-        judged = intake.judge(record, self.app.name, in_delay_topic=self.delay is not None)
-        known = judged.envelope if isinstance(judged, intake.Ours) else None
-        seen = record if known is None else envelopes.at_origin(record, known)
-        envelope = (known or self._verdicts.origin_envelope(record, now)).failed(error)
-        subject = Subject(record.offset, seen, envelope)
-        report.outcomes.append(outcomes.end(self.app, subject, decisions.Bury(reason), error))
-        return report
+        return self._reception.bury(record, decisions.Bury(reason), error, now)
 
     def cut_lots(self) -> None:
         """Lots under way end after the record that runs now."""
         for lot in self._lots:
             lot.cancelled = True
-        if self._stretch is not None:
-            self._straight.extendleft(reversed(self._stretch.take_rest()))
+        self._straight.cut()
 
     def close(self) -> None:
         """The partition was taken away: nothing new begins, and late results do not count."""

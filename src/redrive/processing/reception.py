@@ -1,0 +1,133 @@
+"""Reception: where a record that was read goes; about some it is decided without a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from redrive import decisions
+from redrive import envelope as envelopes
+from redrive.processing import intake, outcomes
+from redrive.processing.outcomes import Outcome, Report, Subject
+from redrive.processing.verdicts import past_error
+from redrive.processing.work import Ending, Work
+
+if TYPE_CHECKING:
+    from redrive.envelope import Envelope
+    from redrive.processing.given_back import GivenBack
+    from redrive.processing.holding import Holding
+    from redrive.processing.lanes import Lanes
+    from redrive.processing.processor import PartitionProcessor
+    from redrive.processing.verdicts import Verdicts
+    from redrive.record import Record
+
+_BROKEN: Final = decisions.Bury("broken-envelope")
+
+
+class Reception:
+    """Puts records into their lanes, or among those that wait until they are due."""
+
+    def __init__(
+        self,
+        processor: PartitionProcessor,
+        verdicts: Verdicts,
+        lanes: Lanes,
+        holding: Holding,
+        given_back: GivenBack,
+    ) -> None:
+        self._processor = processor
+        self._scope = processor.scope
+        self._app = processor.app
+        self._delay = processor.delay
+        self._verdicts = verdicts
+        self._lanes = lanes
+        self._holding = holding
+        self._given_back = given_back
+
+    def take_in(self, records: Iterable[Record], now: int, report: Report) -> None:
+        """Put records where they belong, in the order of their offsets."""
+        handler = self._app.handlers.get(self._processor.partition.topic)
+        plain: list[Work] = []
+        special = handler is None or bool(self._given_back)
+        for record in records:
+            if record.headers or special or handler is None:
+                if plain:
+                    self._lanes.extend(plain)
+                    plain = []
+                self._take_in_one(record, now, report)
+            else:
+                plain.append(Work(self._processor, record, handler, record.offset, now))
+        if plain:
+            self._lanes.extend(plain)
+
+    def release(self, work: Work, due: int, now: int, report: Report) -> bool:
+        """Act on a record of a delay topic; True: it has to wait."""
+        envelope = self._scope.envelope(work)
+        release = work.handler.retry.release(envelope, now, due)
+        match release:
+            case decisions.Wait():
+                return True
+            case decisions.Run():
+                work.due = max(due, envelope.not_before or 0)
+                if envelope.dead_reason is not None:
+                    work.ending = Ending(
+                        work.handler.retry.ending(envelope.dead_reason), past_error(envelope)
+                    )
+                self._lanes.add(work)
+            case decisions.Park():
+                report.outcomes.append(
+                    outcomes.hop(self._app, self._verdicts.subject(work), release)
+                )
+            case decisions.ToOrigin():
+                report.outcomes.append(outcomes.to_origin(self._verdicts.subject(work)))
+            case decisions.Bury() | decisions.Discard():
+                if self._verdicts.ended(work, release, past_error(envelope), report):
+                    self._lanes.add(work)
+        return False
+
+    def bury(
+        self, record: Record, decision: decisions.Bury, error: BaseException, now: int
+    ) -> Report:
+        """End a record without calling anybody."""
+        judged = self._judged(record)
+        known = judged.envelope if isinstance(judged, intake.Ours) else None
+        seen = record if known is None else envelopes.at_origin(record, known)
+        envelope = (known or self._verdicts.origin_envelope(record, now)).failed(error)
+        report = Report()
+        report.outcomes.append(
+            outcomes.end(self._app, Subject(record.offset, seen, envelope), decision, error)
+        )
+        return report
+
+    def _judged(self, record: Record) -> intake.Intake:
+        return intake.judge(record, self._app.name, in_delay_topic=self._delay is not None)
+
+    def _take_in_one(self, record: Record, now: int, report: Report) -> None:
+        match self._judged(record):
+            case intake.Foreign(app):
+                reason = f"for the app {app}"
+                report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
+            case intake.Broken(error):
+                report.outcomes += self.bury(record, _BROKEN, error, now).outcomes
+            case intake.Ours(envelope):
+                self._accept(record, now, envelope, report)
+
+    def _accept(self, record: Record, now: int, envelope: Envelope | None, report: Report) -> None:
+        origin = record.topic if envelope is None else envelope.origin_topic
+        handler = self._app.handlers.get(origin)
+        seen = record if envelope is None else envelopes.at_origin(record, envelope)
+        if handler is None:
+            known = envelope or self._verdicts.origin_envelope(record, now)
+            report.outcomes.append(self._verdicts.orphan(Subject(record.offset, seen, known)))
+            return
+        work = Work(self._processor, seen, handler, record.offset, now, envelope)
+        work.tries, until = self._given_back.taken_up(record.offset)
+        if self._delay is None or envelope is None:
+            if envelope is not None and envelope.due is not None and envelope.due > now:
+                until = max(until or 0, envelope.due)
+            self._lanes.add(work, until=until)
+            return
+        # The broker's clock counts as well as ours: never early, whichever of them is ahead.
+        due = max(envelope.due or 0, (record.timestamp or 0) + self._delay, until or 0)
+        if self.release(work, due, now, report):
+            self._holding.add(work, due)
