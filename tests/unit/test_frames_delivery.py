@@ -202,6 +202,22 @@ def test_a_row_that_did_not_come_out_is_named_and_nothing_behind_it_is_committed
     assert (world.committed() or 0) <= offset
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        [row(0, 0), row(1, 1, partition=1)],
+        [row(0, 0), row(1, 1, topic="others")],
+        [row(0, 1, topic="others")],
+    ],
+)
+def test_a_row_of_another_partition_is_named_and_nothing_is_committed(world, found):
+    world.send(b"a", b"b")
+    delivery = world.delivery(2)
+    with pytest.raises(RowsError, match=r"(orders\[1\]|others\[0\])@1 .* rows of orders\[0\]"):
+        delivery.take(rows(*found))
+    assert world.committed() is None
+
+
 def test_a_row_without_an_outcome_is_named(world):
     world.send(b"a", b"b")
     with pytest.raises(RowsError, match=r"orders\[0\]@1 .* no outcome"):
@@ -262,7 +278,8 @@ def test_how_late_parked_rows_came_out_is_told(world):
     delivery = world.delivery(3, place=place, delay=1000, again=True)
     due = world.clock.now()
     world.clock.advance("2s")
-    delivery.take(rows(*(row(number, number, due=due - number) for number in range(3))))
+    late = (row(number, number, topic=place.topic, due=due - number) for number in range(3))
+    delivery.take(rows(*late))
     delivery.finish()
     assert delivery.report().lateness == [2001, 2002]
 
@@ -283,7 +300,7 @@ def test_a_record_that_is_not_due_by_its_own_word_ends_the_range_before_it(world
         world.kafka.publish([Write(place.topic, b"k", b"v", envelope.headers(()))])
     world.clock.advance("2s")
     delivery = world.delivery(3, place=place, delay=1000)
-    delivery.take(rows(row(0, 0), row(2, 2)))
+    delivery.take(rows(row(0, 0, topic=place.topic), row(2, 2, topic=place.topic)))
     delivery.finish()
     assert world.values("out") == [b"out 0"]
     assert world.committed(place) == 1

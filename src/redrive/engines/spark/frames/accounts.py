@@ -58,6 +58,14 @@ class Accounts:
             expected, begin = number + 1, offset + 1
 
 
+def stranger(place: TopicPartition, other: TopicPartition, offset: int) -> RowsError:
+    """What is said of a row that was read by another task."""
+    return RowsError(
+        f"{other}@{offset} came out of the frame handler among the rows of {place}: each row has to"
+        " stay in the task that read it"
+    )
+
+
 def missing(place: TopicPartition, offset: int) -> RowsError:
     """What is said of a row that the handler kept to itself."""
     return RowsError(

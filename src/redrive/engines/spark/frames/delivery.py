@@ -70,12 +70,26 @@ class Delivery:
     def take(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
         numbers, offsets = _whole(batch.column("number")), _whole(batch.column("offset"))
+        self._check_places(batch, offsets)
         gaps = self._accounts.take(numbers, offsets)
         begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
         if self.cut:
             return
         self._put(batch.slice(begin) if begin else batch, offsets[begin:])
         self.cut = monotonic() >= self._deadline or self._spec.stop_file.exists()
+
+    def _check_places(self, batch: pa.RecordBatch, offsets: list[int]) -> None:
+        """See that all rows are of this range's partition: numbers are told apart by it."""
+        topics, partitions = batch.column("topic"), batch.column("partition")
+        ours = self._range.place
+        if len(topics.unique()) == 1 and len(partitions.unique()) == 1:
+            found = [TopicPartition(topics[0].as_py(), partitions[0].as_py())]
+        else:
+            pairs = zip(topics.to_pylist(), partitions.to_pylist(), strict=True)
+            found = [TopicPartition(*each) for each in pairs]
+        for other, offset in zip(found, offsets, strict=False):
+            if other != ours:
+                raise accounts.stranger(ours, other, offset)
 
     def _take_with_gaps(
         self, batch: pa.RecordBatch, offsets: list[int], gaps: Sequence[Gap]
