@@ -9,7 +9,7 @@ from time import time
 import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark import cloudpickle
-from spark.world import PARTITIONS, Figure, World, tell
+from spark.world import PARTITIONS, World, rate_figures, tell
 
 import redrive.spark
 
@@ -45,15 +45,7 @@ def _tell(rates: dict[str, list[float]]) -> bool:
     print(f"copy of a backlog of {RECORDS:,} records of 200 bytes, {PARTITIONS} partitions, by a")
     print("pipeline that runs: from the backlog's commit to the last record's arrival;")
     print(f"best of {ROUNDS - 1} after a warm-up")
-    figures: list[Figure] = []
-    for name, rate in best.items():
-        ratio, limit = rate / best["bare"], LIMITS.get(name)
-        value = f"{rate:,.0f} records/s, {ratio:.2f} of bare"
-        if limit is None:
-            figures.append(Figure(name, value))
-        else:
-            figures.append(Figure(name, value, f"at least {limit}", ratio >= limit))
-    return tell(figures)
+    return tell(rate_figures(best, LIMITS, "bare"))
 
 
 def _rates(world: World, out: str) -> list[float]:

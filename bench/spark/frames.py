@@ -9,7 +9,7 @@ from time import monotonic
 import psutil
 import pyarrow as pa
 from pyspark import cloudpickle
-from spark.world import PARTITIONS, Figure, World, tell
+from spark.world import PARTITIONS, Figure, World, rate_figures, tell
 
 import redrive.spark
 from redrive.engines.spark.frames import batch, intake, reading
@@ -60,14 +60,7 @@ def _tell(world: World, rates: dict[str, list[float]], sizes: list[int]) -> bool
     best = {name: max(found[1:]) for name, found in rates.items()}
     print(f"copy of {RECORDS:,} records of 200 bytes, {PARTITIONS} partitions, in columns;")
     print(f"between the first and the last record's arrival; best of {ROUNDS - 1} after a warm-up")
-    figures: list[Figure] = []
-    for name, rate in best.items():
-        ratio, limit = rate / best["bare"], LIMITS.get(name)
-        told = f"{rate:,.0f} records/s, {ratio:.2f} of Spark's own"
-        if limit is None:
-            figures.append(Figure(name, told))
-        else:
-            figures.append(Figure(name, told, f"at least {limit}", ratio >= limit))
+    figures = rate_figures(best, LIMITS, "Spark's own")
     growth = sizes[-1] / sizes[1]
     told = f"{sizes[1] >> 20:,} to {sizes[-1] >> 20:,} MiB"
     figures.append(Figure("memory", told, f"at most {MEMORY} times", growth <= MEMORY))

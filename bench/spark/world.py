@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +140,19 @@ def tell(figures: Sequence[Figure]) -> bool:
         verdict = f"  limit: {limit}, {'kept' if kept else 'MISSED'}" if limit else ""
         print(f"  {name:20} {value:>36}{verdict}")
     return all(figure.kept for figure in figures)
+
+
+def rate_figures(rates: Mapping[str, float], limits: Mapping[str, float], of: str) -> list[Figure]:
+    """Rates as shares of the one called "bare"."""
+    figures = []
+    for name, rate in rates.items():
+        ratio, limit = rate / rates["bare"], limits.get(name)
+        value = f"{rate:,.0f} records/s, {ratio:.2f} of {of}"
+        if limit is None:
+            figures.append(Figure(name, value))
+        else:
+            figures.append(Figure(name, value, f"at least {limit}", ratio >= limit))
+    return figures
 
 
 def percentile(values: Sequence[float], share: float) -> float:

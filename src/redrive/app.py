@@ -6,55 +6,22 @@ An app is only data: it consumes nothing by itself. Engines ask it for handlers,
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Literal, TypeVar, Unpack, get_args, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from redrive.backoff import GiveBack
+from redrive import mistakes
+from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
 from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
-from redrive.guarantees import GUARANTEES, Delivery
+from redrive.guarantees import Delivery
+from redrive.handler import Handler, accepts, is_async, name_of
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
-from redrive.record import is_topic_name
-
-Ordering = Literal["partition", "key", "unordered"]
-Ack = Literal["auto", "manual"]
-Commit = Literal["batch", "immediate"]
-OnDataLoss = Literal["stop", "continue"]
-Engine = Literal["spark", "worker"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_MAX_CONCURRENCY: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
-    """A user's function for one source topic, with what was chosen for it."""
-
-    topic: str
-    call: Callable[..., Any]
-    is_async: bool
-    batch: int | None
-    """The most records per call, for a batch handler; None: one record per call."""
-    ack: Ack
-    decode: Callable[[bytes | None], Any] | None
-    id: IdOf | None
-    retry: RetryPolicy
-    timeout: int | None
-    recover: Callable[..., Any] | None = None
-    recover_is_async: bool = False
-    is_frame: bool = False
-    """Whether it takes a DataFrame and gives one: on Spark only."""
-
-    def replace(self, **changes: Any) -> Handler:
-        """The same with some of it changed."""
-        return replace(self, **changes)
 
 
 class App:
@@ -116,7 +83,7 @@ class App:
         """
         if callable(topic):
             self._problems.append(
-                f'@app.handler needs a topic: @app.handler("orders") on {_name_of(topic)}'
+                f'@app.handler needs a topic: @app.handler("orders") on {name_of(topic)}'
             )
 
         def register(function: _Function) -> _Function:
@@ -124,7 +91,7 @@ class App:
                 Handler(
                     topic=topic,
                     call=function,
-                    is_async=_is_async(function),
+                    is_async=is_async(function),
                     batch=batch,
                     ack=ack,
                     decode=decode,
@@ -151,13 +118,8 @@ class App:
                 Handler(
                     topic=topic,
                     call=function,
-                    is_async=_is_async(function),
-                    batch=None,
-                    ack="auto",
-                    decode=None,
-                    id=None,
+                    is_async=is_async(function),
                     retry=self._policy(f'frame handler of "{topic}": retry', retry, self.retry),
-                    timeout=None,
                     is_frame=True,
                 )
             )
@@ -244,22 +206,8 @@ class App:
 
     def check(self, engine: Engine | None = None) -> None:
         """Raise a ConfigurationError that names every mistake, or do nothing."""
-        problems = [*self._problems, *self._own_problems()]
-        for handler in self._handlers.values():
-            where = f'handler of "{handler.topic}"'
-            problems += [f"{where}: {problem}" for problem in self._handler_problems(handler)]
-            if engine == "spark" and isinstance(handler.retry.first, GiveBack):
-                problems.append(
-                    f"{where}: GiveBack exists on the worker only; use InPlace, or --engine worker"
-                )
-            if engine == "spark" and _is_uninterruptible(handler):
-                problems.append(
-                    f"{where}: timeout= of a function that is not async exists on the worker only:"
-                    " a task cannot go on without it; make it async, or use --engine worker"
-                )
-        problems += self._frame_problems(engine)
-        if engine == "spark" and self.commit is not None:
-            problems.append("commit= exists on the worker only: on Spark each task commits")
+        problems = [*self._problems, *mistakes.of_app(self, self._handlers, self._recoveries)]
+        problems += mistakes.of_engine(self, self._handlers, engine)
         if problems:
             raise ConfigurationError([f'app "{self.name}": {problem}' for problem in problems])
 
@@ -271,8 +219,8 @@ class App:
         if handler.topic in self._handlers:
             self._problems.append(
                 f'two handlers for "{handler.topic}"'
-                f" ({_name_of(self._handlers[handler.topic].call)} and"
-                f" {_name_of(handler.call)}): one source topic has one handler"
+                f" ({name_of(self._handlers[handler.topic].call)} and"
+                f" {name_of(handler.call)}): one source topic has one handler"
             )
         self._handlers[handler.topic] = handler
 
@@ -288,101 +236,16 @@ class App:
         self._refuse_after_start(f"the recovery for {whose}")
         if topic in self._recoveries:
             self._problems.append(f"two recoveries for {whose}: there can be one")
-        if not _accepts(function, 3):
-            self._problems.append(f"recovery {_name_of(function)} must take (record, error, ctx)")
+        if not accepts(function, 3):
+            self._problems.append(f"recovery {name_of(function)} must take (record, error, ctx)")
         self._recoveries[topic] = function
         return function
 
     def _with_recovery(self, handler: Handler) -> Handler:
         recover = self._recoveries.get(handler.topic, self._recoveries.get(None))
         return handler.replace(
-            recover=recover, recover_is_async=recover is not None and _is_async(recover)
+            recover=recover, recover_is_async=recover is not None and is_async(recover)
         )
-
-    def _own_problems(self) -> Iterator[str]:
-        if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
-            yield "the name must be 1 to 200 letters, digits, '.', '_' or '-': topics carry it"
-        words = {
-            "delivery": Delivery,
-            "ordering": Ordering,
-            "on_data_loss": OnDataLoss,
-            "commit": Commit | None,
-        }
-        for option, allowed in words.items():
-            given = getattr(self, option)
-            known = get_args(Commit) if option == "commit" else get_args(allowed)
-            if given not in known and not (option == "commit" and given is None):
-                yield f"{option} is {given!r}; it can be {' or '.join(map(repr, known))}"
-        if not (_is_whole(self.concurrency) and 1 <= self.concurrency <= _MAX_CONCURRENCY):
-            yield f"concurrency is {self.concurrency!r}; it can be 1 to {_MAX_CONCURRENCY}"
-        if not (_is_whole(self.database_connections) and self.database_connections >= 1):
-            yield f"database_connections is {self.database_connections!r}; at least 1 is needed"
-        if not self._handlers:
-            yield "it has no handlers: decorate a function with @app.handler(topic)"
-        for topic in self._recoveries:
-            if topic is not None and topic not in self._handlers:
-                yield f'a recovery for "{topic}", which has no handler'
-
-    def _handler_problems(self, handler: Handler) -> Iterator[str]:
-        if not (isinstance(handler.topic, str) and is_topic_name(handler.topic)):
-            yield "that is not a name a Kafka topic can have"
-        if handler.topic == self.dead_topic or handler.topic in self.delay_topics:
-            yield "that is one of the app's own topics; give the app another name"
-        first = "record" if handler.batch is None else "records"
-        taken = ["frame"] if handler.is_frame else [first, "ctx"]
-        if not _accepts(handler.call, len(taken)):
-            yield f"{_name_of(handler.call)} must take ({', '.join(taken)})"
-        if not (handler.batch is None or (_is_whole(handler.batch) and handler.batch >= 1)):
-            yield f"batch is {handler.batch!r}: the most records per call, at least 1"
-        if inspect.isgeneratorfunction(handler.call) or inspect.isasyncgenfunction(handler.call):
-            yield f"{_name_of(handler.call)} yields, and would never run: use ctx.send instead"
-        if handler.is_frame and handler.is_async:
-            yield f"{_name_of(handler.call)} is async: a frame handler says what Spark shall do"
-        if handler.ack not in get_args(Ack):
-            yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
-        if handler.ack == "manual" and handler.batch is not None:
-            yield "manual acks belong to single records: drop batch= or ack="
-        yield from self._delivery_problems(handler)
-
-    def _frame_problems(self, engine: Engine | None) -> Iterator[str]:
-        frames = [handler for handler in self._handlers.values() if handler.is_frame]
-        if not frames:
-            return
-        where = f'frame handler of "{frames[0].topic}"'
-        if engine == "worker":
-            yield f"{where}: DataFrames exist on Spark only; use --engine spark"
-        if len(self._handlers) > 1:
-            yield f"{where}: an app with a frame handler has no other handlers; write a second app"
-        if self.delivery in GUARANTEES and GUARANTEES[self.delivery].database:
-            yield (
-                f"{where}: {self.delivery} needs a database transaction around each record; frame"
-                " handlers have at-least-once or transaction"
-            )
-        if frames[0].retry.first is not None:
-            yield f"{where}: first= calls one record again; a frame has delays= only"
-        if self._recoveries:
-            yield f"{where}: recoveries are called with one record; a frame decides by its outcome"
-        if self.resources:
-            yield f"{where}: resources are for handlers of records; a frame reads DataFrames"
-
-    def _delivery_problems(self, handler: Handler) -> Iterator[str]:
-        if handler.ack == "manual" and self.delivery == "transaction":
-            yield (
-                "manual acks cannot be combined with transaction: it commits a contiguous prefix"
-                " of records, and cannot wait for one of them"
-            )
-        if self.delivery not in GUARANTEES or not GUARANTEES[self.delivery].database:
-            return
-        if handler.ack == "manual":
-            yield (
-                f"manual acks cannot be combined with {self.delivery}: its transaction is committed"
-                " when the handler returns, and cannot wait for an acknowledgement"
-            )
-        if _is_uninterruptible(handler):
-            yield (
-                f"timeout= with {self.delivery} needs an async handler: the transaction of a"
-                " function that does not come back would stay open"
-            )
 
     def _policy(self, where: str, given: RetryPolicy | None, otherwise: RetryPolicy) -> RetryPolicy:
         if given is None or isinstance(given, RetryPolicy):
@@ -398,32 +261,3 @@ class App:
         except ConfigurationError as mistake:
             self._problems.append(f"{where}: {mistake}")
             return None
-
-
-def _is_uninterruptible(handler: Handler) -> bool:
-    return handler.timeout is not None and handler.ack != "manual" and not handler.is_async
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    called = getattr(function, "__call__", None)  # noqa: B004 -- an object may be async in its __call__
-    # A decorator may make a function async, or hand an async function's coroutine on.
-    asked = (function, inspect.unwrap(function), called)
-    return any(map(inspect.iscoroutinefunction, asked))
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
-
-
-def _accepts(function: Callable[..., Any], arguments: int) -> bool:
-    try:
-        inspect.signature(function).bind(*range(arguments))
-    except TypeError:
-        return False
-    except ValueError:  # a built-in that does not tell its signature
-        return True
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redrive import App, RetryPolicy
-from redrive.app import Ordering
+from redrive.choices import Ordering
 from redrive.envelope import fresh
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher

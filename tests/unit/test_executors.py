@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from redrive import App, Context, Record
-from redrive.app import Ordering
+from redrive.choices import Ordering
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import (

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from memory_engine import ATTEMPTS, MiniSpark, WorkerDied
 
 from redrive import App, Retry, RetryPolicy
-from redrive.app import Delivery
 from redrive.engines.spark import probing
 from redrive.engines.spark.probing import Probe
+from redrive.guarantees import Delivery
 from redrive.ports import Position
 from redrive.record import Record, TopicPartition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
-from redrive.app import Ordering
+from redrive.choices import Ordering
 from redrive.envelope import fresh, parse
 from redrive.processing.acks import AckTracker
 from redrive.processing.outcomes import Report

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
-from redrive.app import Ordering
+from redrive.choices import Ordering
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
 from redrive.processing.outcomes import Outcome, Report

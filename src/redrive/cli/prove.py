@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from redrive.app import Engine
+from redrive.choices import Engine
 from redrive.cli.view import steps
 from redrive.errors import ConfigurationError
 from redrive.guarantees import GUARANTEES

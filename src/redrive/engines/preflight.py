@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from redrive.app import App, Engine
+from redrive.app import App
+from redrive.choices import Engine
 from redrive.config import Settings
 from redrive.engines import database
 from redrive.errors import RedriveError

@@ -20,7 +20,7 @@ from redrive.processing.outcomes import Report
 from redrive.processing.work import Lane, Lot, Work
 
 if TYPE_CHECKING:
-    from redrive.app import Handler
+    from redrive.handler import Handler
     from redrive.processing.processor import PartitionProcessor
     from redrive.processing.scope import Scope
     from redrive.record import Record

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from redrive.processing.work import Lane, Work
 
 if TYPE_CHECKING:
-    from redrive.app import Ordering
+    from redrive.choices import Ordering
     from redrive.record import Record
 
 LOT: Final = 64

@@ -30,7 +30,7 @@ from redrive.processing.work import (
 from redrive.record import Record, TopicPartition
 
 if TYPE_CHECKING:
-    from redrive.app import Handler
+    from redrive.handler import Handler
     from redrive.processing.acks import AckTracker
     from redrive.processing.scope import Scope
 

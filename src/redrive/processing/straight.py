@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from redrive.processing.at_once import Stretch
 
 if TYPE_CHECKING:
-    from redrive.app import Handler
+    from redrive.handler import Handler
     from redrive.processing.processor import PartitionProcessor
     from redrive.record import Record
 

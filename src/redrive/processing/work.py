@@ -9,8 +9,8 @@ from redrive.decisions import Bury, Discard
 from redrive.record import Record, Write
 
 if TYPE_CHECKING:
-    from redrive.app import Handler
     from redrive.envelope import Envelope
+    from redrive.handler import Handler
     from redrive.processing.processor import PartitionProcessor
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from redrive.app import Engine
+from redrive.choices import Engine
 from redrive.config import load_settings
 from redrive.failpoints import Point
 from redrive.guarantees import GUARANTEES

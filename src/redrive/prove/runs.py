@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from redrive.app import Engine
+from redrive.choices import Engine
 from redrive.errors import RedriveError
 from redrive.prove.orders import VARIABLE, Orders
 

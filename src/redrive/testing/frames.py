@@ -71,7 +71,9 @@ def frame_of(
 def kafka_frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
     """Records as Spark's Kafka source gives them, in one partition."""
     schema = intake.KAFKA_SCHEMA.replace("timestamp timestamp", "timestamp bigint")
-    made = spark.createDataFrame([_row(record) for record in records], schema).coalesce(1)
+    made = spark.createDataFrame(
+        [intake.kafka_row(record, record.timestamp, 0) for record in records], schema
+    ).coalesce(1)
     in_milliseconds = "timestamp_millis(timestamp) AS timestamp"
     return made.selectExpr(
         *(in_milliseconds if name == "timestamp" else name for name in made.columns)
@@ -113,20 +115,6 @@ def _parked(record: Record, app: App, attempt: int, error: Exception | None, now
     made = envelopes.fresh(record, app=app.name, message_id=message_id, now=now)
     made = replace(made if error is None else made.failed(error), attempt=attempt)
     return Record(*record._replace(headers=made.headers(record.headers)))
-
-
-def _row(record: Record) -> tuple[Any, ...]:
-    headers = [*record.headers] or None
-    return (
-        record.key,
-        record.value,
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        0,
-        headers,
-    )
 
 
 def _write(send: Any) -> Write:

@@ -24,7 +24,8 @@ from redrive.testing.runner import Runner
 from redrive.testing.store import MemoryStore
 
 if TYPE_CHECKING:
-    from redrive.app import App, Handler
+    from redrive.app import App
+    from redrive.handler import Handler
 
 _LONGEST: Final = "365d"
 _DELAY_TOPIC: Final = {"message.timestamp.type": "LogAppendTime"}

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from redrive.engines.worker.consuming import kafkas
 
 if TYPE_CHECKING:
-    from redrive.app import Commit
+    from redrive.choices import Commit
     from redrive.engines.worker.figures import Counting
     from redrive.engines.worker.partition import Partition
 

@@ -18,7 +18,7 @@ from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.engines.spark import ranges
 from redrive.engines.spark.frames import due_options
 from redrive.engines.spark.frames.due_options import DueOptions
-from redrive.engines.spark.frames.intake import KAFKA_SCHEMA
+from redrive.engines.spark.frames.intake import KAFKA_SCHEMA, kafka_row
 from redrive.engines.spark.ranges import Range
 from redrive.errors import ConfigurationError
 from redrive.kafka.errors import MissingTopicError
@@ -162,16 +162,9 @@ def as_positions(offsets: Offsets) -> dict[TopicPartition, int]:
 
 
 def as_row(record: Record) -> tuple[Any, ...]:
-    """A record as a row of Spark's Kafka source."""
-    return (
-        record.key,
-        record.value,
-        record.topic,
-        record.partition,
-        record.offset,
-        datetime.fromtimestamp((record.timestamp or 0) / 1000, UTC),
-        _APPEND_TIME,
-        [*record.headers] or None,
+    """A record of a delay topic as a row of Spark's Kafka source."""
+    return kafka_row(
+        record, datetime.fromtimestamp((record.timestamp or 0) / 1000, UTC), _APPEND_TIME
     )
 
 

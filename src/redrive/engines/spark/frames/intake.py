@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from redrive import envelope as envelopes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from redrive.record import Record
 
 KAFKA_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
@@ -59,6 +61,20 @@ class Rules:
     to_origin: bool = False
     """Whether what is due is written back to its origin, and runs there."""
     hops: bool = True
+
+
+def kafka_row(record: Record, timestamp: Any, timestamp_type: int) -> tuple[Any, ...]:
+    """A record as a row of Spark's Kafka source."""
+    return (
+        record.key,
+        record.value,
+        record.topic,
+        record.partition,
+        record.offset,
+        timestamp,
+        timestamp_type,
+        [*record.headers] or None,
+    )
 
 
 def input_frame(kafka: DataFrame, rules: Rules) -> DataFrame:

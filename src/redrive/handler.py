@@ -1,0 +1,65 @@
+"""Handler: a user's function for one source topic, with what was chosen for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redrive.choices import Ack
+from redrive.ids import IdOf
+from redrive.policy import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """A user's function for one source topic, with what was chosen for it."""
+
+    topic: str
+    call: Callable[..., Any]
+    is_async: bool
+    retry: RetryPolicy
+    batch: int | None = None
+    """The most records per call, for a batch handler; None: one record per call."""
+    ack: Ack = "auto"
+    decode: Callable[[bytes | None], Any] | None = None
+    id: IdOf | None = None
+    timeout: int | None = None
+    recover: Callable[..., Any] | None = None
+    recover_is_async: bool = False
+    is_frame: bool = False
+    """Whether it takes a DataFrame and gives one: on Spark only."""
+
+    def replace(self, **changes: Any) -> Handler:
+        """The same with some of it changed."""
+        return replace(self, **changes)
+
+    @property
+    def is_uninterruptible(self) -> bool:
+        """Whether nothing but the handler itself can end a call of it in time."""
+        return self.timeout is not None and self.ack != "manual" and not self.is_async
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    called = getattr(function, "__call__", None)  # noqa: B004 -- an object may be async in its __call__
+    # A decorator may make a function async, or hand an async function's coroutine on.
+    asked = (function, inspect.unwrap(function), called)
+    return any(map(inspect.iscoroutinefunction, asked))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What to call it in a sentence."""
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def accepts(function: Callable[..., Any], arguments: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that does not tell its signature
+        return True
+    return True

@@ -1,0 +1,143 @@
+"""Mistakes in an app, each as a sentence that says what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, get_args
+
+from redrive.backoff import GiveBack
+from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
+from redrive.guarantees import GUARANTEES, Delivery
+from redrive.handler import Handler, accepts, name_of
+from redrive.record import is_topic_name
+
+if TYPE_CHECKING:
+    from redrive.app import App
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MAX_CONCURRENCY: Final = 10_000
+
+
+def of_app(
+    app: App, handlers: Mapping[str, Handler], recoveries: Iterable[str | None]
+) -> Iterator[str]:
+    """What is wrong wherever it runs."""
+    yield from _own(app, handlers, recoveries)
+    for handler in handlers.values():
+        for problem in _of_handler(app, handler):
+            yield f'handler of "{handler.topic}": {problem}'
+    yield from _of_frames(app, handlers, recoveries)
+
+
+def of_engine(app: App, handlers: Mapping[str, Handler], engine: Engine | None) -> Iterator[str]:
+    """What one engine cannot do."""
+    for handler in handlers.values():
+        where = f'handler of "{handler.topic}"'
+        if engine == "worker" and handler.is_frame:
+            yield f"frame {where}: DataFrames exist on Spark only; use --engine spark"
+        if engine == "spark" and isinstance(handler.retry.first, GiveBack):
+            yield f"{where}: GiveBack exists on the worker only; use InPlace, or --engine worker"
+        if engine == "spark" and handler.is_uninterruptible:
+            yield (
+                f"{where}: timeout= of a function that is not async exists on the worker only:"
+                " a task cannot go on without it; make it async, or use --engine worker"
+            )
+    if engine == "spark" and app.commit is not None:
+        yield "commit= exists on the worker only: on Spark each task commits"
+
+
+def _own(
+    app: App, handlers: Mapping[str, Handler], recoveries: Iterable[str | None]
+) -> Iterator[str]:
+    if not (isinstance(app.name, str) and _NAME.fullmatch(app.name)):
+        yield "the name must be 1 to 200 letters, digits, '.', '_' or '-': topics carry it"
+    words = {
+        "delivery": Delivery,
+        "ordering": Ordering,
+        "on_data_loss": OnDataLoss,
+        "commit": Commit | None,
+    }
+    for option, allowed in words.items():
+        given = getattr(app, option)
+        known = get_args(Commit) if option == "commit" else get_args(allowed)
+        if given not in known and not (option == "commit" and given is None):
+            yield f"{option} is {given!r}; it can be {' or '.join(map(repr, known))}"
+    if not (_is_whole(app.concurrency) and 1 <= app.concurrency <= _MAX_CONCURRENCY):
+        yield f"concurrency is {app.concurrency!r}; it can be 1 to {_MAX_CONCURRENCY}"
+    if not (_is_whole(app.database_connections) and app.database_connections >= 1):
+        yield f"database_connections is {app.database_connections!r}; at least 1 is needed"
+    if not handlers:
+        yield "it has no handlers: decorate a function with @app.handler(topic)"
+    for topic in recoveries:
+        if topic is not None and topic not in handlers:
+            yield f'a recovery for "{topic}", which has no handler'
+
+
+def _of_handler(app: App, handler: Handler) -> Iterator[str]:
+    if not (isinstance(handler.topic, str) and is_topic_name(handler.topic)):
+        yield "that is not a name a Kafka topic can have"
+    if handler.topic == app.dead_topic or handler.topic in app.delay_topics:
+        yield "that is one of the app's own topics; give the app another name"
+    first = "record" if handler.batch is None else "records"
+    taken = ["frame"] if handler.is_frame else [first, "ctx"]
+    if not accepts(handler.call, len(taken)):
+        yield f"{name_of(handler.call)} must take ({', '.join(taken)})"
+    if not (handler.batch is None or (_is_whole(handler.batch) and handler.batch >= 1)):
+        yield f"batch is {handler.batch!r}: the most records per call, at least 1"
+    if inspect.isgeneratorfunction(handler.call) or inspect.isasyncgenfunction(handler.call):
+        yield f"{name_of(handler.call)} yields, and would never run: use ctx.send instead"
+    if handler.is_frame and handler.is_async:
+        yield f"{name_of(handler.call)} is async: a frame handler says what Spark shall do"
+    if handler.ack not in get_args(Ack):
+        yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
+    if handler.ack == "manual" and handler.batch is not None:
+        yield "manual acks belong to single records: drop batch= or ack="
+    yield from _of_delivery(app, handler)
+
+
+def _of_frames(
+    app: App, handlers: Mapping[str, Handler], recoveries: Iterable[str | None]
+) -> Iterator[str]:
+    frames = [handler for handler in handlers.values() if handler.is_frame]
+    if not frames:
+        return
+    where = f'frame handler of "{frames[0].topic}"'
+    if len(handlers) > 1:
+        yield f"{where}: an app with a frame handler has no other handlers; write a second app"
+    if app.delivery in GUARANTEES and GUARANTEES[app.delivery].database:
+        yield (
+            f"{where}: {app.delivery} needs a database transaction around each record; frame"
+            " handlers have at-least-once or transaction"
+        )
+    if frames[0].retry.first is not None:
+        yield f"{where}: first= calls one record again; a frame has delays= only"
+    if list(recoveries):
+        yield f"{where}: recoveries are called with one record; a frame decides by its outcome"
+    if app.resources:
+        yield f"{where}: resources are for handlers of records; a frame reads DataFrames"
+
+
+def _of_delivery(app: App, handler: Handler) -> Iterator[str]:
+    if handler.ack == "manual" and app.delivery == "transaction":
+        yield (
+            "manual acks cannot be combined with transaction: it commits a contiguous prefix"
+            " of records, and cannot wait for one of them"
+        )
+    if app.delivery not in GUARANTEES or not GUARANTEES[app.delivery].database:
+        return
+    if handler.ack == "manual":
+        yield (
+            f"manual acks cannot be combined with {app.delivery}: its transaction is committed"
+            " when the handler returns, and cannot wait for an acknowledgement"
+        )
+    if handler.is_uninterruptible:
+        yield (
+            f"timeout= with {app.delivery} needs an async handler: the transaction of a"
+            " function that does not come back would stay open"
+        )
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
