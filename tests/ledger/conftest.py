@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from sides import Make, Side
 
+from redrive import App
 from redrive.ledger.migrating import migrate
 
 
@@ -29,3 +31,19 @@ def other(database) -> Iterator[psycopg.Connection]:
     """A second connection, for rivals."""
     with psycopg.connect(database) as connection:
         yield connection
+
+
+@pytest.fixture
+def make(database, connection) -> Iterator[Make]:
+    """Makes sides of one app; all share the database, in which there is a table for effects."""
+    connection.execute("create table effect (value text not null)")
+    connection.commit()
+    made: list[Side] = []
+
+    def side(app: App) -> Side:
+        made.append(Side(database, app))
+        return made[-1]
+
+    yield side
+    for each in made:
+        each.close()

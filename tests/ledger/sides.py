@@ -128,3 +128,17 @@ def inserting(
         return app
 
     return add
+
+
+Make = Callable[..., Side]
+"""Makes sides of one app."""
+
+
+def shop(delivery: str = "idempotent", **options: Any) -> App:
+    return App("shop", delivery=delivery, **options)  # type: ignore[arg-type]  # -- one of the five words
+
+
+def known(connection: psycopg.Connection[Any]) -> dict[str, tuple[str, int]]:
+    rows = connection.execute("select id, state, attempt from redrive.inbox").fetchall()
+    connection.commit()
+    return {name: (state, attempt) for name, state, attempt in rows}

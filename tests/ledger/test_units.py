@@ -6,15 +6,15 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sides import PATIENCE, Side, effects, inserting, join, waits_for_a_rival
+from sides import PATIENCE, Make, effects, inserting, join, known, shop, waits_for_a_rival
 
-from redrive import App, Retry, RetryPolicy, header
+from redrive import Retry, RetryPolicy, header
 from redrive.delivery.units import Units
 from redrive.errors import PublishError
 from redrive.guarantees import GUARANTEES, WITH_DATABASE
@@ -22,33 +22,6 @@ from redrive.ledger.inbox import Inbox
 from redrive.ledger.names import lock_class
 
 INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
-Make = Callable[..., Side]
-
-
-@pytest.fixture
-def make(database, connection) -> Iterator[Make]:
-    """Makes sides of one app; all share the database, in which there is a table for effects."""
-    connection.execute("create table effect (value text not null)")
-    connection.commit()
-    made: list[Side] = []
-
-    def side(app: App) -> Side:
-        made.append(Side(database, app))
-        return made[-1]
-
-    yield side
-    for each in made:
-        each.close()
-
-
-def shop(delivery: str = "idempotent", **options: Any) -> App:
-    return App("shop", delivery=delivery, **options)  # type: ignore[arg-type]  # -- one of the five words
-
-
-def known(connection: psycopg.Connection[Any]) -> dict[str, tuple[str, int]]:
-    rows = connection.execute("select id, state, attempt from redrive.inbox").fetchall()
-    connection.commit()
-    return {name: (state, attempt) for name, state, attempt in rows}
 
 
 class Held:
@@ -236,115 +209,6 @@ def test_a_deadlock_in_the_handlers_own_statements_counts_against_nobody(
     assert connection.execute("select left_over from stock").fetchall() == [(2,), (2,)]
     assert len(tries) > 2  # one of them was the victim
     assert one.dead == other.dead == []
-
-
-# What handlers may and may not do
-
-
-def test_a_handler_that_commits_has_failed_and_is_told_why(make: Make, connection) -> None:
-    app = inserting(lambda record, ctx: ctx.db.commit(), id=header("id"))(shop())
-    side = make(app)
-    side.send(("1", "one"))
-    side.run()
-    [outcome] = side.outcomes
-    assert outcome.kind == "bury"
-    assert "forbidden within a Transaction" in str(outcome.error)
-    assert effects(connection) == []
-    assert known(connection) == {}
-
-
-@pytest.mark.parametrize("statement", ["commit", "rollback"])
-def test_a_handler_that_ends_the_transaction_by_a_statement_has_failed_and_takes_nobody_along(
-    make: Make, connection, statement: str
-) -> None:
-    def during(record: Any, ctx: Any) -> None:
-        if record.value == b"bad":
-            ctx.db.execute(statement)
-
-    side = make(inserting(during, id=header("id"))(shop(ordering="partition")))
-    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
-    side.run()
-    [outcome] = side.outcomes
-    assert (outcome.kind, outcome.record.value) == ("bury", b"bad")
-    assert "has ended the transaction of ctx.db" in str(outcome.error)
-    assert {"one", "three"} <= {*effects(connection)}
-    assert known(connection) == {"1": ("done", 1), "3": ("done", 1)}
-
-
-def test_a_handler_that_goes_on_after_a_failed_statement_has_failed(make: Make, connection) -> None:
-    def during(record: Any, ctx: Any) -> None:
-        if record.value == b"bad":
-            with pytest.raises(psycopg.errors.UndefinedTable):
-                ctx.db.execute("select * from nowhere")
-
-    side = make(inserting(during, id=header("id"))(shop()))
-    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
-    side.run()
-    [outcome] = side.outcomes
-    assert "put `with ctx.db.transaction():` around" in str(outcome.error)
-    assert effects(connection) == ["one", "three"]
-
-
-def test_a_handler_may_have_savepoints_of_its_own(make: Make, connection) -> None:
-    def during(record: Any, ctx: Any) -> None:
-        with pytest.raises(psycopg.errors.UndefinedTable), ctx.db.transaction():
-            ctx.db.execute("select * from nowhere")
-
-    side = make(inserting(during, id=header("id"))(shop()))
-    side.send(("1", "one"))
-    side.run()
-    assert effects(connection) == ["one"]
-
-
-@pytest.mark.parametrize("name", ["x" * 5000, "zero \0 inside", "1'; drop table effect; --"])
-def test_any_id_can_be_remembered(make: Make, connection, name: str) -> None:
-    side = make(inserting(id=header("id"))(shop()))
-    side.send((name, "one"), (name, "one"))
-    side.run()
-    assert effects(connection) == ["one"]
-    assert side.kinds == ["duplicate"]
-
-
-def test_async_handlers_have_an_async_connection_in_the_same_transaction(
-    make: Make, connection
-) -> None:
-    app = shop("idempotent+outbox", retry=RetryPolicy("5m"))
-
-    @app.handler("orders", id=header("id"), timeout="10s")
-    async def insert(record, ctx):
-        await ctx.db.execute("insert into effect (value) values (%s)", [record.value.decode()])
-        ctx.send("told", record.value, id=record.value)
-        if record.value == b"bad" and ctx.attempt == 1:
-            raise ValueError("bad")
-
-    side = make(app)
-    side.send(("1", "one"), ("2", "bad"), ("3", "three"), ("1", "one"))
-    side.run()
-    assert effects(connection) == ["one", "three"]
-    side.run_until_empty()
-    assert effects(connection) == ["bad", "one", "three"]
-    rows = connection.execute("select id from redrive.outbox order by id").fetchall()
-    assert rows == [("bad",), ("one",), ("three",)]
-    assert side.kinds.count("duplicate") == 1
-
-
-def test_an_async_handler_whose_statement_takes_too_long_is_undone_and_the_others_count(
-    make: Make, connection
-) -> None:
-    app = shop(retry=RetryPolicy("5m"), ordering="partition")
-
-    @app.handler("orders", id=header("id"), timeout="200ms")
-    async def insert(record, ctx):
-        await ctx.db.execute("insert into effect (value) values (%s)", [record.value.decode()])
-        if record.value == b"slow" and ctx.attempt == 1:
-            await ctx.db.execute("select pg_sleep(60)")
-
-    side = make(app)
-    side.send(("1", "one"), ("2", "slow"), ("3", "three"))
-    side.run()
-    assert effects(connection) == ["one", "three"]
-    side.run_until_empty()
-    assert effects(connection) == ["one", "slow", "three"]
 
 
 # The database goes away
