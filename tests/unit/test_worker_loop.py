@@ -297,6 +297,13 @@ def test_a_name_that_is_still_in_use_is_told_apart_from_one_that_was_taken(shop)
         made.bench.step(Message(0, error=KafkaError.FENCED_INSTANCE_ID))
 
 
+def test_a_worker_that_is_taken_for_a_stranger_after_an_outage_joins_again(shop):
+    made = shop()
+    made.bench.loop.note_out_of_reach()
+    with pytest.raises(NameInUseError, match="joins again"):
+        made.bench.step(Message(0, error=KafkaError.FENCED_INSTANCE_ID))
+
+
 def test_troubles_that_pass_are_librdkafkas_others_end_the_run(shop):
     made = shop()
     made.bench.step(Message(0, error=KafkaError._TRANSPORT))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -35,13 +36,16 @@ _POLL: Final = 0.01
 _POLL_BUSY: Final = 0.003
 """Seconds. While handlers run there is soon something to commit: a crash repeats what is not."""
 _SHORTEST: Final = 0.0005
+_LOST_WORD: Final = 60.0
+"""Seconds. A coordinator gives a member a new id when it joins. If it dies before it has said so,
+it takes the member for a stranger with its name later."""
 _UNRELEASED: Final = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 Command = Callable[[], None]
 
 
 class NameInUseError(BrokerError):
-    """Another member of the group has this worker's name, or had it a moment ago."""
+    """The group does not let this worker in by its name, for a while: it has to join anew."""
 
 
 class Loop:
@@ -62,6 +66,7 @@ class Loop:
     ) -> None:
         self.polled_at = monotonic()
         """When it last polled; somebody who looks knows by it that it lives."""
+        self._out_of_reach_at = -inf
         self._app = app
         self._consumer = consumer
         self._reader = Reader(consumer)
@@ -81,6 +86,10 @@ class Loop:
     def ask(self, command: Command) -> None:
         """Have something done by the poll thread, soon."""
         self._commands.put(command)
+
+    def note_out_of_reach(self) -> None:
+        """Take note that no broker could be reached."""
+        self._out_of_reach_at = monotonic()
 
     def step(self) -> None:
         """One turn."""
@@ -180,6 +189,11 @@ class Loop:
                 " the session of whoever had it has timed out (or give it its own --instance)"
             )
         if _is(error, _FENCED):
+            if monotonic() - self._out_of_reach_at < _LOST_WORD:
+                raise NameInUseError(
+                    "brokers were out of reach, and since then the group"
+                    f" {self._app.name} takes this worker for another one: it joins again"
+                )
             raise BrokerError(
                 f"another worker uses this one's name in the group {self._app.name}: give each its"
                 " own --instance"

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments, load_settings
@@ -31,7 +31,7 @@ from redrive.engines.worker.options import Options
 from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
-from redrive.kafka.config import make_handle
+from redrive.kafka.config import make_handle, report_error
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
@@ -77,7 +77,7 @@ class Worker:
         self.left_behind = False
         """Whether handlers still ran when it ended."""
         self._reaped = monotonic()
-        self._waits_for_name = False
+        self._refusal = ""
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._clock = WallClock()
@@ -196,7 +196,7 @@ class Worker:
                 try:
                     self._loop.step()
                 except NameInUseError as error:
-                    self._wait_for_name(error)
+                    self._join_anew(error)
                 self._reap()
             if self._error is None and not self._loop.drain(self._options.drain / 1000, self._reap):
                 log.warning("handlers still ran when the time to stop was over: they run again")
@@ -216,14 +216,19 @@ class Worker:
             on_lost=self._assignment.on_lost,
         )
 
-    def _wait_for_name(self, error: NameInUseError) -> None:
-        """The new protocol refuses a name until its last holder's session has timed out."""
-        if not self._waits_for_name:
-            self._waits_for_name = True
+    def _join_anew(self, error: NameInUseError) -> None:
+        """By a client of its own, as the one that was refused is of no more use.
+
+        The new protocol refuses a name until its last holder's session has timed out.
+        """
+        if str(error) != self._refusal:
+            self._refusal = str(error)
             log.warning("%s", error)
         self._close_consumer()
+        for each in list(self._assignment.partitions.values()):
+            self._assignment.close(each)
         self._stopping.wait(_NAME_WAIT)
-        self._make_loop()  # the client that was refused is of no more use
+        self._make_loop()
         self._join()
 
     def _reap(self) -> None:
@@ -299,7 +304,12 @@ class Worker:
             self._settings, self.app.name, self._options.protocol, self._membership.instance
         )
         config["on_commit"] = self._on_commit
-        return make_handle(Consumer, config)
+        return make_handle(Consumer, config, self._on_error)
+
+    def _on_error(self, error: KafkaError) -> None:
+        report_error(error)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 -- its name in librdkafka
+            self._loop.note_out_of_reach()
 
     def _on_commit(self, error: Any, answered: list[Any]) -> None:
         known = [
