@@ -2,33 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from redrive.processing.acks import AckTracker
+    from redrive.processing.lanes import Lanes
+    from redrive.processing.outcomes import Report
+    from redrive.processing.work import Lane, Work
 
 _MOST: Final = 10_000
 
 
 class GivenBack:
-    """How often records were tried, by offset, while they are not here.
+    """Whether reading has to go back, and how often records were tried while they are not here.
 
     Bounded: when it is full the oldest count is forgotten, and that record starts at one again.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, tracker: AckTracker, lanes: Lanes, most: int = _MOST) -> None:
         self.goes_back = False
         """Whether reading has to go back before anything more is taken in."""
+        self._tracker = tracker
+        self._epoch = tracker.epoch
+        self._lanes = lanes
         self._most = most
         self._counts: dict[int, tuple[int, int]] = {}
+        self._lanes_returned: set[Lane] = set()
 
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def add(self, offset: int, tries: int, until: int) -> None:
-        """Note that a record goes back: its next try has that number, and may not begin before."""
+    def take(self, report: Report) -> None:
+        """Take the records that a report gives back, and those behind them in their lanes."""
+        for work, until in report.given_back:
+            behind: list[Work] = []
+            if work.lane is not None:  # nobody behind it in its lane may overtake it
+                behind = self._lanes.empty(work.lane)
+                self._lanes_returned.add(work.lane)
+            self._count(work.offset, work.tries + 1, until)
+            self._return([work, *behind])
+
+    def not_behind(self, works: list[Work]) -> list[Work]:
+        """Those that stay here; who stood behind a record that was given back goes with it."""
+        returned = self._lanes_returned
+        if not returned:
+            return works
+        self._return([work for work in works if work.lane in returned])
+        stay = [work for work in works if work.lane not in returned]
+        returned.clear()
+        return stay
+
+    def taken_up(self, offset: int) -> tuple[int, int | None]:
+        """The number of the next try of a record that was read, and when it may begin."""
+        return self._counts.pop(offset, (1, None))
+
+    def take_seek(self) -> int | None:
+        """Where reading has to go back to; asked once, then done.
+
+        To the first that is not here again: one before it may still be on its way from the last
+        time.
+        """
+        if not self.goes_back:
+            return None
+        self.goes_back = False
+        return self._tracker.first_given_back
+
+    def _count(self, offset: int, tries: int, until: int) -> None:
         if len(self._counts) >= self._most:
             del self._counts[next(iter(self._counts))]
         self._counts[offset] = (tries, until)
         self.goes_back = True
 
-    def taken_up(self, offset: int) -> tuple[int, int | None]:
-        """The number of the next try of a record that was read, and when it may begin."""
-        return self._counts.pop(offset, (1, None))
+    def _return(self, works: list[Work]) -> None:
+        self._tracker.give_back([work.offset for work in works], self._epoch)

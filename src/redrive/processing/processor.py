@@ -17,6 +17,7 @@ from redrive.processing.lanes import Lanes
 from redrive.processing.outcomes import Outcome, Report
 from redrive.processing.reception import Reception
 from redrive.processing.straight import Straight
+from redrive.processing.unacked import Unacked
 from redrive.processing.verdicts import Verdicts
 from redrive.processing.work import (
     DUPLICATE,
@@ -62,15 +63,13 @@ class PartitionProcessor:
         self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
         self._straight = Straight()
         self._holding = Holding()
-        self._given_back = GivenBack()
+        self._given_back = GivenBack(tracker, self._lanes)
         self._reception = Reception(
             self, self._verdicts, self._lanes, self._holding, self._given_back
         )
-        self._returned: set[Lane] = set()
         self._detained: set[Work] = set()
         self._lots: set[Lot] = set()
-        self._unacked: dict[Work, int | None] = {}
-        self._early_acks: dict[Work, Result] = {}
+        self._unacked = Unacked()
 
     # Records come in
 
@@ -179,7 +178,7 @@ class PartitionProcessor:
         self._lanes.wake(now)
         for work, due in self._holding.take(now):
             self._reception.release(work, due, now, report)
-        for work in [w for w, end in self._unacked.items() if end is not None and end <= now]:
+        for work in self._unacked.overdue(now):
             error = HandlerTimeout(
                 f"{work.record.place} was not acknowledged within its handler's time-out"
             )
@@ -188,8 +187,7 @@ class PartitionProcessor:
 
     def next_due(self) -> int | None:
         """When `due` has something to do; None: not by itself."""
-        ends = (end for end in self._unacked.values() if end is not None)
-        times = (self._lanes.next_wake(), self._holding.next_due(), min(ends, default=None))
+        times = (self._lanes.next_wake(), self._holding.next_due(), self._unacked.next_end())
         return min((time for time in times if time is not None), default=None)
 
     # Work goes out
@@ -274,7 +272,7 @@ class PartitionProcessor:
             if lot.seconds is not None and lot.reported:
                 self._lanes.note_pace(lot.seconds, lot.reported)
         if report.given_back:
-            self._give_back(report)
+            self._given_back.take(report)
         self._put_back(lot, again, holds, finished=finished)
         return report
 
@@ -308,8 +306,8 @@ class PartitionProcessor:
         if self.closed:
             return
         self._lots.discard(lot)
-        self._give_back(judged.report)
-        rest = self._not_behind_returned(judged.unfinished(lot))
+        self._given_back.take(judged.report)
+        rest = self._given_back.not_behind(judged.unfinished(lot))
         holds: dict[Lane, int] = {}
         for work in rest:
             until = judged.waits.get(work)
@@ -330,7 +328,7 @@ class PartitionProcessor:
         if work in self._unacked:
             self._settle_ack(work, result, now, report)
         elif any(work in lot.works for lot in self._lots):  # and not after its time-out
-            self._early_acks[work] = result
+            self._unacked.said_early(work, result)
         return report
 
     def settle(self, offsets: Sequence[int]) -> None:
@@ -350,15 +348,8 @@ class PartitionProcessor:
         return self._given_back.goes_back
 
     def take_seek(self) -> int | None:
-        """Where reading has to go back to, if a record was given back; asked once, then done.
-
-        To the first that is not here again: one before it may still be on its way from the last
-        time.
-        """
-        if not self._given_back.goes_back:
-            return None
-        self._given_back.goes_back = False
-        return self.tracker.first_given_back
+        """Where reading has to go back to, if a record was given back; asked once, then done."""
+        return self._given_back.take_seek()
 
     def stop_waiting(self, now: int) -> Report:
         """Park what waits in place, where its policy has a delay topic for it."""
@@ -397,8 +388,7 @@ class PartitionProcessor:
             if work.lane is None:
                 self._lanes.put_back([work], until=holds[None])
         rest = lot.works[lot.reported :] if finished else []
-        if self._returned:
-            rest = self._not_behind_returned(rest)
+        rest = self._given_back.not_behind(rest)
         self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
         if not finished:
             return
@@ -407,20 +397,10 @@ class PartitionProcessor:
         for lane in lot.lanes:
             self._lanes.free(lane, until=holds.get(lane))
 
-    def _not_behind_returned(self, works: list[Work]) -> list[Work]:
-        """Those that stay here; who stood behind a record that was given back goes with it."""
-        if not self._returned:
-            return works
-        behind = [work.offset for work in works if work.lane in self._returned]
-        self.tracker.give_back(behind, self.epoch)
-        stay = [work for work in works if work.lane not in self._returned]
-        self._returned.clear()
-        return stay
-
     def _settle_ack(self, work: Work, result: Result, now: int, report: Report) -> None:
-        self._unacked.pop(work)
+        self._unacked.forget(work)
         wait = self._result(work, result, now, report)
-        self._give_back(report)
+        self._given_back.take(report)
         if wait is not None:
             self._lanes.put_back([work], until=wait)
         if work.lane is not None:
@@ -428,10 +408,9 @@ class PartitionProcessor:
 
     def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
         """Act on one result; gives the time until which the record waits to be called again."""
-        if self._early_acks:  # the first word counts, also if the handler failed after it
-            result = self._early_acks.pop(work, result)
+        result = self._unacked.first_word(work, result)
         if isinstance(result, Pending):
-            self._pending(work, now)
+            self._unacked.expect(work, now)
             return None
         if isinstance(result, BaseException):
             return self._verdicts.failed(work, result, now, report)
@@ -445,16 +424,3 @@ class PartitionProcessor:
         else:
             report.done.append(work.offset)
         return None
-
-    def _pending(self, work: Work, now: int) -> None:
-        timeout = work.handler.timeout
-        self._unacked[work] = None if timeout is None else now + timeout
-
-    def _give_back(self, report: Report) -> None:
-        for work, until in report.given_back:
-            behind: list[Work] = []
-            if work.lane is not None:  # nobody behind it in its lane may overtake it
-                behind = self._lanes.empty(work.lane)
-                self._returned.add(work.lane)
-            self._given_back.add(work.offset, work.tries + 1, until)
-            self.tracker.give_back([work.offset, *(each.offset for each in behind)], self.epoch)
