@@ -181,8 +181,7 @@ def test_a_broker_that_is_restarted(world, start, redrive_stack, delivery):
     run = start(target)
     world.wait(run, "some of it", lambda: world.count("out") >= 300)
     broker = redrive_stack.brokers[0]
-    # A broker that says good-bye while it leads every partition alone ends transactions without
-    # their markers (KAFKA-20734): their outputs count, and their offsets do not.
+    # One that is to say good-bye, alone, waits ten seconds for transactions that wait for it.
     (broker.kill if delivery == "transaction" else broker.stop)()
     broker.start()
     world.wait(run, "all of it", lambda: {*world.values("out")} == {*values}, timeout=120)
