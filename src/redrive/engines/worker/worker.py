@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -15,12 +14,11 @@ from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.delivery.equipping import equip
 from redrive.engines import preflight
 from redrive.engines.figures import Figures
-from redrive.engines.starts import DataLossError
 from redrive.engines.words import Lane
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.beginnings import Beginnings
 from redrive.engines.worker.commits import Commits
-from redrive.engines.worker.consuming import kafkas, worker_config
+from redrive.engines.worker.consuming import worker_config
 from redrive.engines.worker.delivering import Delivering, FlushDelivering
 from redrive.engines.worker.facade import Facades
 from redrive.engines.worker.figures import Counting
@@ -28,6 +26,7 @@ from redrive.engines.worker.looking import Looking
 from redrive.engines.worker.loop import Loop, NameInUseError
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.options import Options
+from redrive.engines.worker.reopening import Reopening
 from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
@@ -36,7 +35,6 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
-from redrive.ports import Position
 from redrive.processing.collector import tune_collector
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import executor_for
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.worker")
 
-_REOPEN_WAIT: Final = 1.0
 _NAME_WAIT: Final = 1.0
 _CLOSE_WAIT: Final = 1.0
 """Seconds for handlers that are over time already."""
@@ -112,7 +109,7 @@ class Worker:
             counting=self.counting,
             revoke_wait=options.revoke_wait / 1000,
             on_trouble=self._note_error,
-            on_postponed=self._reopen_later,
+            on_postponed=self._on_postponed,
         )
         self._looking = Looking(
             app=app,
@@ -297,6 +294,14 @@ class Worker:
             options=self._options,
             on_gone=self._on_gone,
         )
+        self._reopening = Reopening(
+            self._consumer,
+            self._loop,
+            self._assignment,
+            self._beginnings,
+            on_trouble=self._note_error,
+            is_over=self._must_end,
+        )
         self._scope.consumer = Facades(self._loop, self._consumer, self._assignment).of
 
     def _make_consumer(self) -> Consumer:
@@ -332,46 +337,14 @@ class Worker:
         """Records are gone that were not read yet: it begins again as `on_data_loss` says."""
         partition = self._assignment.partitions.get(place)
         if partition is not None:
-            self._set_aside(partition)
+            self._reopening.set_aside(partition)
 
     def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
         log.warning("%s: %s", partition.place, error)
-        self._loop.ask(lambda: self._set_aside(partition))
+        self._loop.ask(lambda: self._reopening.set_aside(partition))
 
-    def _set_aside(self, partition: Partition) -> None:
-        """Let go of all that was under way, and read it again from what was committed."""
-        place = partition.place
-        if self._assignment.partitions.get(place) is not partition:
-            return
-        self._consumer.pause([kafkas(place)])
-        self._assignment.close(partition)
-        self._reopen_later([place])
-
-    def _reopen_later(self, places: list[TopicPartition]) -> None:
-        for place in places:
-            timer = threading.Timer(_REOPEN_WAIT, self._loop.ask, [partial(self._reopen, place)])
-            timer.daemon = True
-            timer.start()
-
-    def _reopen(self, place: TopicPartition) -> None:
-        owned = {(one.topic, one.partition) for one in self._consumer.assignment()}
-        if place not in owned or place in self._assignment.partitions:
-            return
-        try:
-            producers = self._beginnings.fence_off([place])
-            start = self._beginnings.find([place])[place]
-        except DataLossError as error:
-            self._note_error(error)
-            return
-        except RedriveError as error:
-            log.warning("%s cannot be taken up yet: %s", place, error)
-            self._reopen_later([place])
-            return
-        self._assignment.open(place, start, producers.get(place))
-        # Not by a seek: one that met the end of what is there is not read any more.
-        self._consumer.incremental_unassign([kafkas(place)])
-        self._consumer.incremental_assign([kafkas(place, Position(start.offset))])
-        self._consumer.resume([kafkas(place)])
+    def _on_postponed(self, places: list[TopicPartition]) -> None:
+        self._reopening.later(places)
 
 
 def start(
