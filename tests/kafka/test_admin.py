@@ -56,7 +56,16 @@ def test_a_plaintext_listener_where_tls_was_expected(redrive_stack):
         {"bootstrap": redrive_stack.bootstrap, "security": {"protocol": "SSL"}}, environ={}
     )
     with pytest.raises(BrokerError, match="PLAINTEXT broker listener"):
-        Admin(settings, patience=0).ask("describe the cluster", describe)
+        Admin(settings, patience=1).ask("describe the cluster", describe)
+
+
+def test_why_a_broker_refuses_us_is_told_rather_than_that_it_hung_up(nowhere):
+    admin = Admin(nowhere, patience=0)
+    admin._note_trouble(KafkaError(KafkaError._TRANSPORT, "closed by peer"))
+    admin._note_trouble(KafkaError(KafkaError._TRANSPORT, "SSL handshake failed: who are you?"))
+    admin._note_trouble(KafkaError(KafkaError._TRANSPORT, "closed by peer"))
+    assert admin._trouble is not None
+    assert "who are you" in admin._trouble.str()
 
 
 def test_a_missing_topic_is_not_created_by_asking(admin, redrive_prefix):

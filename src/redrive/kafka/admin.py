@@ -94,10 +94,8 @@ class Admin:
 
     def _note_trouble(self, error: KafkaError) -> None:
         report_error(error)
-        # The first tells most: those after it are its consequences.
-        if error.name() == "_AUTHENTICATION" or (
-            self._trouble is None and error.name() != "_ALL_BROKERS_DOWN"
-        ):
+        # The first tells most: those after it are its consequences. But a refusal tells more.
+        if _is_refusal(error) or (self._trouble is None and error.name() != "_ALL_BROKERS_DOWN"):
             self._trouble = error
 
     def _is_shut_out(self) -> bool:
@@ -159,6 +157,11 @@ class Admin:
 def pause(seconds: float) -> None:
     """Between two questions to a broker that has trouble."""
     time.sleep(seconds)
+
+
+def _is_refusal(error: KafkaError) -> bool:
+    """Whether it says why a broker that is there does not talk to us."""
+    return error.name() == "_AUTHENTICATION" or "handshake failed" in error.str()
 
 
 def is_passing(error: KafkaError) -> bool:

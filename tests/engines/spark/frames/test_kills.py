@@ -78,7 +78,7 @@ def test_every_order_is_sent_once_or_buried_whoever_is_killed(world, monkeypatch
 COPY = """
     from redrive.spark import send
 
-    app = App(NAME, retry=RetryPolicy("1s"))
+    app = App(NAME, delivery={delivery!r}, retry=RetryPolicy("1s"))
 
     @app.frame(topic("in"))
     def copy(frame):
@@ -86,8 +86,9 @@ COPY = """
 """
 
 
-def test_a_broker_that_is_away_for_a_while_buries_nobody(world, redrive_stack):
-    target = world.app(COPY, partitions=2)
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_a_broker_that_is_away_for_a_while_buries_nobody(world, redrive_stack, delivery):
+    target = world.app(COPY.format(delivery=delivery), partitions=2)
     world.create(world.topic("out"), 2)
     values = [b"%d" % number for number in range(20_000)]
     world.send("in", *values)
@@ -95,7 +96,7 @@ def test_a_broker_that_is_away_for_a_while_buries_nobody(world, redrive_stack):
     try:
         world.wait(run, "some of it", lambda: world.count("out") >= 2000, timeout=120)
         broker = redrive_stack.brokers[0]
-        broker.stop()
+        broker.kill()
         try:
             world.wait(run, "a word about it", lambda: "lane waits: " in run.output(), timeout=120)
         finally:
@@ -104,4 +105,6 @@ def test_a_broker_that_is_away_for_a_while_buries_nobody(world, redrive_stack):
     finally:
         run.kill()
     assert {*world.values("out")} == {*values}
+    if delivery == "transaction":
+        assert len(world.values("out")) == len(values)
     assert world.values("dead") == []
