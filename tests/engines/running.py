@@ -126,6 +126,8 @@ class World:
         self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=60)
         self.publisher = KafkaPublisher(self.settings)
         self._notes = folder / "notes.jsonl"
+        self._notes_read = 0
+        self._told: list[dict[str, Any]] = []
 
     # The app
 
@@ -202,7 +204,14 @@ class World:
         """What handlers have told, in the order in which they did."""
         if not self._notes.exists():
             return []
-        return [json.loads(line) for line in self._notes.read_text().splitlines()]
+        with self._notes.open("rb") as file:
+            file.seek(self._notes_read)
+            # Only what is new: whoever is watched needs the processor as well.
+            news = file.read()
+        whole = news.rfind(b"\n") + 1
+        self._notes_read += whole
+        self._told += [note for line in news[:whole].splitlines() if (note := _parsed(line))]
+        return [*self._told]
 
     def wait(
         self, run: Running | None, what: str, condition: Callable[[], bool], timeout: float = 60
@@ -220,6 +229,15 @@ class World:
 
     def close(self) -> None:
         self.log.close()
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """A note; None for one that was cut off."""
+    try:
+        note: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return note
 
 
 def wait_for_markers(admin: Admin, log: KafkaLog, places: list[TopicPartition]) -> None:
@@ -266,7 +284,8 @@ def topic(name):
 
 
 def note(**told):
-    line = json.dumps({{"at": time.time_ns() // 1_000_000, **told}}) + "\\n"
+    # On a line of its own, whatever the last one was: a kill can cut a write off.
+    line = "\\n" + json.dumps({{"at": time.time_ns() // 1_000_000, **told}}) + "\\n"
     file = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(file, line.encode())
     os.close(file)

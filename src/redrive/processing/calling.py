@@ -20,8 +20,11 @@ from redrive.processing.scope import Scope, UnderWay
 from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
 
-REPORT_EVERY: Final = 0.005
-"""Seconds. Results of a long lot are told on the way, so that a crash repeats little."""
+STRETCH: Final = 0.005
+"""Seconds after which a stretch ends: its results are told only then."""
+REPORT_EVERY: Final = 0.001
+"""Seconds. Results of a long lot are told on the way, so that a crash repeats little: the record
+after them may take long."""
 
 Tell = Callable[[list[Result]], None]
 
@@ -33,7 +36,7 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
     begins with no record after `until` on the monotonic clock.
     """
     if isinstance(lot, Stretch):
-        lot.run(min(until, monotonic() + REPORT_EVERY))
+        lot.run(min(until, monotonic() + STRETCH))
         return []
     if lot.in_one_call:
         if lot.handler.timeout is not None:
