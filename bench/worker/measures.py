@@ -101,6 +101,23 @@ def sleeping(
     return {"seconds": clock.seconds}
 
 
+def bare_sleeping(waits: list[int], concurrency: int) -> dict[str, float]:
+    """The same by nothing but Python's threads: what they make of it without Kafka and redrive."""
+    clock, left = Clock(len(waits)), iter(waits)
+
+    def work() -> None:
+        while (wait := next(left, None)) is not None:
+            clock.begins()
+            time.sleep(wait / 1e6)
+            clock.ended()
+
+    threads = [threading.Thread(target=work) for _ in range(concurrency)]
+    for thread in threads:
+        thread.start()
+    clock.all_ended.wait()
+    return {"seconds": clock.seconds}
+
+
 def noop(bootstrap: str, name: str, topic: str, count: int, concurrency: int) -> dict[str, float]:
     """Handlers that do nothing, in key order."""
     clock = Clock(count)

@@ -43,6 +43,9 @@ def sleeping(world: World, measure: Measure) -> bool:
         ("unordered, threads", skewed, "unordered", "threads", 1.6),
         ("unordered, async", skewed, "unordered", "async", 2.0),
     ]
+    bare = measure("bare_sleeping", waits=waits, concurrency=CONCURRENCY)["seconds"]
+    ratio = bare / (sum(waits) / CONCURRENCY / 1e6)
+    print(f"  {'nothing but Python threads':<34} {bare * 1000:7.0f} ms   {ratio:.2f} of ideal")
     kept = []
     for told, keys, ordering, form, limit in cases:
         topic, name = world.topic("sleeping"), world.new("app")
