@@ -175,7 +175,7 @@ class Bench:
             on_gone=self.gone.append,
         )
         self.consumer._on_commit = lambda error, answered: commits.on_commit(
-            error, answered, list(self.assignment.partitions.values())
+            error, answered, self.assignment.partitions
         )
         self.executor = InlineExecutor(self.scope, Resources(app))
         self.executor.start(self.dispatcher)

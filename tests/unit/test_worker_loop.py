@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 from worker_bench import Bench, Message, end_of_partition
 
 from redrive import App, Backoff, GiveBack, Retry, RetryPolicy
 from redrive.engines.starts import DataLossError
+from redrive.engines.worker import commits
 from redrive.engines.worker.loop import NameInUseError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
@@ -140,6 +142,34 @@ def test_commits_do_not_wait_for_the_answer_to_the_last_but_only_a_few_are_on_th
     answer(None, [])
     made.bench.step()
     assert made.bench.consumer.commits[-1] == (10, "")
+
+
+def test_a_commit_that_arrives_after_a_later_one_is_corrected(shop):
+    made = shop()
+    answer, made.bench.consumer._on_commit = made.bench.consumer._on_commit, lambda *_: None
+    made.bench.step(*messages(0))
+    made.bench.step(*messages(1))
+    made.bench.step()
+    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 2]
+    for offset in (0, 2, 1):  # librdkafka has tried the second again
+        answer(None, [confluent_kafka.TopicPartition("t", 0, offset)])
+    made.bench.step()
+    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 2, 2]
+    answer(None, [confluent_kafka.TopicPartition("t", 0, 2)])
+    made.bench.step()
+    assert len(made.bench.consumer.commits) == 4
+
+
+def test_a_commit_without_an_answer_is_said_again(shop, monkeypatch):
+    made = shop()
+    made.bench.consumer._on_commit = lambda *_: None
+    made.bench.step(*messages(0))
+    made.bench.step()
+    assert made.bench.consumer.commits[-1] == (1, "")
+    monkeypatch.setattr(commits, "_LOST_AFTER", 0.0)
+    said = len(made.bench.consumer.commits)
+    made.bench.step()
+    assert {*made.bench.consumer.commits[said:]} == {(1, "")}
 
 
 def test_a_failing_commit_is_tried_again(shop):

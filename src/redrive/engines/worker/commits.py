@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.engines.worker.consuming import kafkas
+from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
     from redrive.choices import Commit
@@ -47,8 +48,7 @@ class Commits:
         """Commit, if it is time and something is complete."""
         now = monotonic()
         sent = self._sent
-        while sent and now - sent[0] > _LOST_AFTER:
-            sent.popleft()
+        self._look_for_lost(partitions, now)
         if len(sent) >= _MOST_ON_THEIR_WAY:
             return
         news = sum(each.tracker.completed - each.committed_count for each in partitions)
@@ -71,19 +71,47 @@ class Commits:
                 sent.pop()
                 self._failed(raised.args[0], partitions)
 
-    def on_commit(self, error: KafkaError | None, answered: list[Any], known: Any) -> None:
+    def on_commit(
+        self,
+        error: KafkaError | None,
+        answered: list[Any],
+        partitions: Mapping[TopicPartition, Partition],
+    ) -> None:
         """Take librdkafka's word on a commit."""
         if self._sent:
             self._counting.committing.add(monotonic() - self._sent.popleft())
         refused = error or _refusal(answered)
+        found = [(partitions.get(TopicPartition(o.topic, o.partition)), o) for o in answered]
+        known = [(each, one) for each, one in found if each is not None]
+        for each, one in known:
+            if error is None and one.error is None:
+                each.acknowledged = one.offset
         if refused is not None:
-            self._failed(refused, known)
+            self._failed(refused, [each for each, _ in known])
         elif self._troubled:
             self._troubled = False
             log.warning("commits are accepted again")
 
+    def _look_for_lost(self, partitions: Collection[Partition], now: float) -> None:
+        """Commit again what was not answered, or overtaken by one before it.
+
+        librdkafka tries a commit again by itself, also when a later one has arrived meanwhile.
+        """
+        sent = self._sent
+        unanswered = bool(sent) and now - sent[0] > _LOST_AFTER
+        while sent and now - sent[0] > _LOST_AFTER:
+            sent.popleft()
+        for each in partitions if not sent else ():
+            if each.committed is not None and (
+                unanswered or each.acknowledged not in (None, each.committed.offset)
+            ):
+                each.committed = each.acknowledged = None
+
     def commit_now(self, partitions: Collection[Partition]) -> None:
         """Commit and wait for it; one that fails is told, and repeats work at worst."""
+        if self._sent:
+            for each in partitions:
+                each.committed = None  # those on their way may come to nothing
         offsets = self._offsets(partitions)
         if not offsets:
             return

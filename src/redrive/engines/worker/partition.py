@@ -30,6 +30,8 @@ class Partition:
         self.tracker.assign(start)
         self.processor = PartitionProcessor(scope, place, self.tracker, delay=delay)
         self.committed: Position | None = start
+        self.acknowledged: int | None = None
+        """The offset of the commit that was answered last."""
         self.committed_count = 0
         """How many records were complete when it was last committed."""
         self.paused = False

@@ -317,13 +317,7 @@ class Worker:
             self._loop.note_out_of_reach()
 
     def _on_commit(self, error: Any, answered: list[Any]) -> None:
-        known = [
-            each
-            for one in answered
-            for place, each in self._assignment.partitions.items()
-            if place == (one.topic, one.partition)
-        ]
-        self._commits.on_commit(error, answered, known)
+        self._commits.on_commit(error, answered, self._assignment.partitions)
 
     def _waiting_topics(self) -> list[str]:
         """The delay topics; also those that no policy uses any more, as records may wait there."""
