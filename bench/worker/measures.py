@@ -108,7 +108,7 @@ def bare_sleeping(waits: list[int], concurrency: int) -> dict[str, float]:
     def work() -> None:
         while (wait := next(left, None)) is not None:
             clock.begins()
-            time.sleep(wait / 1e6)
+            time.sleep(wait / 1e6)  # the work that is measured
             clock.ended()
 
     threads = [threading.Thread(target=work) for _ in range(concurrency)]

@@ -70,6 +70,7 @@ class Loop:
         self._app = app
         self._consumer = consumer
         self._reader = Reader(consumer)
+        self._pausing = Pausing(consumer)
         self._assignment = assignment
         self._dispatcher = dispatcher
         self._delivering = delivering
@@ -81,7 +82,6 @@ class Loop:
         self._gives_back = any(
             isinstance(handler.retry.first, GiveBack) for handler in app.handlers.values()
         )
-        self._pausing = Pausing(consumer)
 
     def ask(self, command: Command) -> None:
         """Have something done by the poll thread, soon."""
