@@ -204,8 +204,8 @@ def test_a_partition_that_goes_and_comes_back_while_work_is_in_flight(world, sta
 
         @app.handler(topic("in"), ack="manual")
         def handle(record, ctx):
-            note(value=record.value.decode(), partition=record.partition)
             contexts.append(ctx)
+            note(value=record.value.decode(), partition=record.partition)
         """,
         partitions=2,
     )
