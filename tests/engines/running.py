@@ -127,6 +127,7 @@ class World:
         self.publisher = KafkaPublisher(self.settings)
         self._notes = folder / "notes.jsonl"
         self._notes_read = 0
+        self._reading = threading.Lock()
         self._told: list[dict[str, Any]] = []
 
     # The app
@@ -204,14 +205,14 @@ class World:
         """What handlers have told, in the order in which they did."""
         if not self._notes.exists():
             return []
-        with self._notes.open("rb") as file:
+        with self._reading, self._notes.open("rb") as file:  # some look from threads of their own
             file.seek(self._notes_read)
             # Only what is new: whoever is watched needs the processor as well.
             news = file.read()
-        whole = news.rfind(b"\n") + 1
-        self._notes_read += whole
-        self._told += [note for line in news[:whole].splitlines() if (note := _parsed(line))]
-        return [*self._told]
+            whole = news.rfind(b"\n") + 1
+            self._notes_read += whole
+            self._told += [note for line in news[:whole].splitlines() if (note := _parsed(line))]
+            return [*self._told]
 
     def wait(
         self, run: Running | None, what: str, condition: Callable[[], bool], timeout: float = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.kafka.errors import BrokerError
-from redrive.kafka.log import KafkaLog
+from redrive.kafka.log import KafkaLog, _Reader
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.record import TopicPartition, Write
 
@@ -105,3 +105,36 @@ def test_nobody_there_is_a_clear_error(nowhere):
     log = KafkaLog(nowhere, "g", patience=0)
     with pytest.raises(BrokerError, match="no broker answers: check the address"):
         log.bounds(TopicPartition("t", 0))
+
+
+class Silent:
+    """A consumer that never hears anything, as some do after an outage."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def assign(self, _places):
+        pass
+
+    def unassign(self):
+        pass
+
+    def poll(self, _seconds):
+        return None
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_consumer_that_heard_nothing_is_not_used_again(settings, admin, place, publish):
+    log = KafkaLog(settings, "silent", admin=admin, patience=0)
+    silent = Silent()
+    log._idle.append(_Reader(silent, {place.topic}))
+    publish(place, b"here")
+    with pytest.raises(BrokerError, match="nothing to read at offset 0"):
+        log.read(place, 0, 1)
+    assert silent.closed
+    patient = KafkaLog(settings, "silent", admin=admin, patience=20)
+    patient._idle = log._idle
+    assert [record.value for record in patient.read(place, 0, 1)] == [b"here"]
+    patient.close()

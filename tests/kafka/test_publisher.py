@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError, PublishError
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.record import Write
+from redrive.record import TopicPartition, Write
 
 
 def settings_of(stack, **librdkafka):
@@ -22,6 +22,38 @@ def test_a_full_queue_is_waited_for(redrive_stack, log, place):
     settings = settings_of(redrive_stack, queue_buffering_max_messages=10)
     KafkaPublisher(settings).publish([Write(place.topic, None, b"%d" % n) for n in range(1000)])
     assert [int(record.value) for record in log.read(place, 0, 1000)] == list(range(1000))
+
+
+def test_handed_over_together_they_stay_in_order_and_as_they_were(
+    settings, log, place, redrive_topic
+):
+    """Plain writes go in one call, others in between by themselves."""
+    other = TopicPartition(redrive_topic("other"), 0)
+    plain = [(None, b"v"), (b"k", None), (b"", b""), (None, None), (b"k", b"v" * 3000)] * 150
+    writes = [Write(place.topic, key, value) for key, value in plain]
+    writes[300:300] = [
+        Write(place.topic, b"k", b"v", (("h", b"1"), ("none", None))),
+        *(Write(other.topic, b"%d" % number, b"v") for number in range(20)),
+        Write(place.topic, b"k", b"v", (), 0, 1234),
+    ]
+    KafkaPublisher(settings).publish(writes)
+    here = [write for write in writes if write.topic == place.topic]
+    found = log.read(place, 0, len(here))
+    assert [(each.key, each.value, each.headers) for each in found] == [
+        (each.key, each.value, each.headers) for each in here
+    ]
+    assert [each.timestamp for each in found if each.timestamp == 1234] == [1234]
+    assert [int(each.key) for each in log.read(other, 0, 20)] == list(range(20))
+
+
+def test_of_those_handed_over_together_the_one_that_cannot_be_is_named(redrive_stack, log, place):
+    publisher = KafkaPublisher(settings_of(redrive_stack, message_max_bytes=2000))
+    writes = [Write(place.topic, b"%d" % number, b"v") for number in range(20)]
+    writes[7] = Write(place.topic, b"7", b"v" * 5000)
+    with pytest.raises(PublishError, match="MSG_SIZE_TOO_LARGE") as caught:
+        publisher.publish(writes)
+    assert caught.value.refused == [writes[7]]
+    assert [int(each.key) for each in log.read(place, 0, 19)] == [*range(7), *range(8, 20)]
 
 
 def test_many_threads_share_one_publisher_and_each_hears_of_its_own(redrive_stack, log, place):

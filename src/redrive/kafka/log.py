@@ -120,13 +120,20 @@ class KafkaLog:
         reader = self._take_reader(partition.topic)
         consumer = reader.consumer
         consumer.assign([_kafkas(partition, start)])
+        silent = False
         try:
             yield from self._lots(consumer, partition, start, end, size)
+        except _SilentError:
+            silent = True
+            raise
         finally:
             # An assigned consumer goes on fetching, for nobody.
             consumer.unassign()
-            with self._lock:
-                self._idle.append(reader)
+            if silent:
+                consumer.close()  # after an outage one may stay silent for ever: the next is new
+            else:
+                with self._lock:
+                    self._idle.append(reader)
 
     def close(self) -> None:
         """Let go of the consumers."""
@@ -160,7 +167,7 @@ class KafkaLog:
         if silence >= self._patience:
             if self.bounds(partition)[1] < end:
                 raise ends_before(partition, reached, end)
-            raise BrokerError(
+            raise _SilentError(
                 f"{partition}: nothing to read at offset {reached} for {silence:.0f} s, though the"
                 f" log goes to {end} at least: check the broker that leads it"
             )
@@ -203,6 +210,10 @@ class _Reader(NamedTuple):
 def _id_of(topic: TopicDescription) -> str:
     # librdkafka writes plain base64, Kafka the variant for addresses.
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
+
+
+class _SilentError(BrokerError):
+    """Nothing came, though something is there."""
 
 
 class _NoLeaderError(Exception):

@@ -17,6 +17,9 @@ from redrive.record import Write
 
 _POLL_SECONDS: Final = 0.1
 _ANY_PARTITION: Final = -1
+_TOGETHER: Final = 500
+"""The most messages handed over in one call: other threads wait for it."""
+_FEW: Final = 4
 
 
 class KafkaPublisher:
@@ -140,24 +143,52 @@ class KafkaHandover:
 
 
 def produce(producer: Producer, writes: Sequence[Write], handed: KafkaHandover) -> None:
-    """Hand writes to librdkafka, which reports on each of them."""
-    hand_over = producer.produce
+    """Hand writes to librdkafka, in their order; it reports on each of them."""
+    alike: list[Write] = []
     for write in writes:
-        topic, key, value, headers, partition, timestamp = write
-        while True:
-            try:
-                if headers or partition is not None or timestamp is not None:
-                    where = _ANY_PARTITION if partition is None else partition
-                    hand_over(topic, value, key, where, handed, handed, timestamp or 0, [*headers])
-                else:
-                    hand_over(topic, value, key, _ANY_PARTITION, handed)
-            except BufferError:  # librdkafka's queue is full: let it deliver
-                producer.poll(_POLL_SECONDS)
-            except KafkaException as raised:
-                handed.refuse(write, raised.args[0], partition)
-                break
+        topic, _, _, headers, partition, timestamp = write
+        plain = not headers and partition is None and timestamp is None
+        if alike and (not plain or topic != alike[0].topic or len(alike) == _TOGETHER):
+            _produce_alike(producer, alike, handed)
+            alike = []
+        if plain:
+            alike.append(write)
+        else:
+            _produce_one(producer, write, handed)
+    _produce_alike(producer, alike, handed)
+
+
+def _produce_alike(producer: Producer, writes: list[Write], handed: KafkaHandover) -> None:
+    """Hand over writes to one topic with nothing but keys and values: in one call, if it can be."""
+    left = writes
+    if len(writes) >= _FEW:
+        messages = [{"key": write[1], "value": write[2]} for write in writes]
+        taken = producer.produce_batch(writes[0].topic, messages, on_delivery=handed)
+        pairs = zip(writes, messages, strict=True) if taken != len(messages) else ()
+        # If the queue is full, all behind the first are left. By itself each gets a full answer.
+        left = [write for write, message in pairs if "_error" in message]
+    for write in left:
+        _produce_one(producer, write, handed)
+
+
+def _produce_one(producer: Producer, write: Write, handed: KafkaHandover) -> None:
+    topic, key, value, headers, partition, timestamp = write
+    where = _ANY_PARTITION if partition is None else partition
+    while True:
+        try:
+            if headers or timestamp is not None:
+                producer.produce(
+                    topic, value, key, where, handed, handed, timestamp or 0, [*headers]
+                )
             else:
-                break
+                producer.produce(topic, value, key, where, handed)
+        except BufferError:  # librdkafka's queue is full: let it deliver
+            producer.poll(_POLL_SECONDS)
+        except KafkaException as raised:
+            handed.refuse(write, raised.args[0], partition)
+            break
+        else:
+            break
 
 
 def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:

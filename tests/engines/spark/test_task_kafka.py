@@ -252,7 +252,7 @@ def test_a_broker_that_goes_away_is_a_trouble_and_loses_nothing(
     world, tasks, redrive_stack, monkeypatch, delivery
 ):
     monkeypatch.setattr(runtime, "Admin", partial(Admin, patience=1))
-    monkeypatch.setattr(runtime, "KafkaLog", partial(KafkaLog, patience=1))
+    monkeypatch.setattr(runtime, "KafkaLog", partial(KafkaLog, patience=3))
     monkeypatch.setattr("redrive.kafka.transactions.TIMEOUT", 3.0)
     made = tasks(
         f"""

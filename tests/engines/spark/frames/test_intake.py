@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -16,6 +17,7 @@ from redrive.testing.frames import kafka_frame
 
 NOW = 1_000_000_000
 DELAY = 1000
+LATEST = 253_402_300_799_999
 USER = (("user", b"kept"), ("user", None))
 WHOLE = Envelope(
     app="shop",
@@ -72,6 +74,11 @@ def headers() -> Iterator[Headers]:
             yield (*plain, (name, value))
 
 
+def _time(milliseconds: int) -> datetime:
+    """As Spark gives it: without a zone, in that of the machine."""
+    return datetime.fromtimestamp(milliseconds / 1000)  # noqa: DTZ006 -- as Spark
+
+
 def records(topic: str) -> list[Record]:
     made = [
         Record(topic, 0, number, b"k", b"v", each, NOW - DELAY)
@@ -117,8 +124,28 @@ def test_the_handler_sees_what_the_processor_would_have_it_handle(spark_session,
             (name, None if value is None else bytes(value)) for name, value in row.headers or ()
         )
         assert found == seen.headers
+        first = parse(record.headers).first_received if whole else NOW
+        assert row.redrive.first_received == (_time(first) if first <= LATEST else None)
         if whole:
             assert row.redrive.id == parse(record.headers).id
         else:
             assert row.redrive.id == f"ID/0/{record.offset}"
             assert row.redrive.error is None
+
+
+@pytest.mark.parametrize("lane", ["main", "retry"])
+def test_the_next_batch_needs_no_new_code(spark_session, lane):
+    """Code that is made anew for every batch is compiled, and slow at first, in every batch."""
+    topic = "orders" if lane == "main" else "shop.retry.1s"
+    delays = None if lane == "main" else {topic: DELAY}
+    kafka = kafka_frame(spark_session, records(topic))
+    metrics = spark_session._jvm.org.apache.spark.metrics.source.CodegenMetrics
+
+    def compiled(now: int) -> int:
+        before = metrics.METRIC_COMPILATION_TIME().getCount()
+        rules = Rules(app="shop", topic="orders", topic_id="ID", now=now, delays=delays)
+        assert input_frame(kafka, rules).where("redrive.first_received IS NOT NULL").collect()
+        return metrics.METRIC_COMPILATION_TIME().getCount() - before
+
+    assert compiled(NOW)
+    assert compiled(NOW + 1) == 0

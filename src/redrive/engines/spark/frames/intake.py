@@ -115,14 +115,14 @@ def runs(rules: Rules) -> str:
         return (
             f"{env} IS NULL OR ({env}.readable AND {env}.app = '{rules.app}'"
             f" AND {env}.origin_topic = '{rules.topic}'"
-            f" AND coalesce({env}.due, 0) <= {rules.now}L)"
+            f" AND {_not_after_now(f'coalesce({env}.due, 0)', rules)})"
         )
     if rules.to_origin or not rules.delays:
         return "false"
-    later = f" AND coalesce({env}.not_before, 0) <= {rules.now}L" if rules.hops else ""
+    due = f"greatest({_due(rules)}, coalesce({env}.not_before, 0))" if rules.hops else _due(rules)
     return (
         f"{env}.readable AND {env}.origin_topic = '{rules.topic}'"
-        f" AND {env}.dead_reason IS NULL AND {_due(rules)} <= {rules.now}L{later}"
+        f" AND {env}.dead_reason IS NULL AND {_not_after_now(due, rules)}"
     )
 
 
@@ -150,7 +150,7 @@ def _redrive(rules: Rules) -> str:
     fields = {
         "id": f"if({fresh}, concat('{rules.topic_id}/', partition, '/', offset), {env}.id)",
         "attempt": f"if({fresh}, 1, {env}.attempt)",
-        "first_received": _time(f"if({fresh}, {rules.now}L, {env}.first_received)"),
+        "first_received": f"if({fresh}, {_now(rules)}, {_time(f'{env}.first_received')})",
         "error": f"if({env}.error_type IS NULL, null,"
         f" concat_ws(': ', {env}.error_type, {env}.error_message))",
         # What was read, whatever a handler does to the other columns: it may be written again.
@@ -177,6 +177,18 @@ def _ran_due(rules: Rules) -> str:
     if not rules.delays:
         return "CAST(NULL AS bigint)"
     return f"greatest({_due(rules)}, coalesce(redrive_envelope.not_before, 0))"
+
+
+# What is different in every batch is said within functions of arrays, which Spark does not make
+# code of: else every batch had new code, to be compiled and warmed up first.
+
+
+def _not_after_now(milliseconds: str, rules: Rules) -> str:
+    return f"exists(array({milliseconds}), time -> time <= {rules.now}L)"
+
+
+def _now(rules: Rules) -> str:
+    return f"transform(array(offset), one -> timestamp_millis({rules.now}L))[0]"
 
 
 def _time(milliseconds: str) -> str:
