@@ -14,7 +14,7 @@ import pytest
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
 from redrive.engines.spark.frames.accounts import RowsError
-from redrive.engines.spark.frames.delivery import Delivery
+from redrive.engines.spark.frames.delivery import Delivery, _bytes
 from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
@@ -41,6 +41,7 @@ _READ = pa.struct(
         ("headers", _HEADERS),
     ]
 )
+_FAILED = pa.struct([("reason", pa.string()), ("after", pa.int64()), ("read", _READ)])
 SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
@@ -49,10 +50,8 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("due", pa.int64()),
         ("kind", pa.string()),
-        ("reason", pa.string()),
-        ("after", pa.int64()),
         ("sends", pa.list_(_SEND)),
-        ("read", _READ),
+        ("failed", pa.list_(_FAILED)),
     ]
 )
 
@@ -127,8 +126,7 @@ def row(number: int, offset: int, kind: str | None = "send", **more: Any) -> dic
         value = b"out %d" % offset
         made["sends"] = [{"topic": "out", "key": b"k", "value": value, "headers": None}]
     if kind in {"park", "bury"}:
-        made["reason"] = "because"
-        made["read"] = {
+        read = {
             "topic": "orders",
             "partition": 0,
             "offset": offset,
@@ -137,6 +135,7 @@ def row(number: int, offset: int, kind: str | None = "send", **more: Any) -> dic
             "value": b"in %d" % offset,
             "headers": [{"key": "user", "value": b"kept"}],
         }
+        made["failed"] = [{"reason": "because", "after": more.pop("after", None), "read": read}]
     return {**made, **more}
 
 
@@ -383,3 +382,23 @@ def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
     slow.handed[0].outstanding = 0
     writer.put(Chunk(3, [Write("out", None, b"v")]))
     assert world.committed() == 1
+
+
+@pytest.mark.parametrize("given", [[b"", b"a", b"\x00" * 300], [b"a", None, b""], [None], []])
+def test_bytes_of_a_column_are_those_that_pyarrow_gives(given):
+    whole = pa.array([b"before", *given, b"after"], pa.binary())
+    assert _bytes(whole) == [b"before", *given, b"after"]
+    part = whole.slice(1, len(given))
+    assert _bytes(part) == given
+    assert all(type(one) is bytes for one in _bytes(part) if one is not None)
+
+
+def test_bytes_of_structs_in_lists():
+    """As sends come: parts of a batch, flattened."""
+    made = [[{"key": b"%d" % n, "value": b"v" * n}] * (n % 3) for n in range(20)]
+    kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    for start, count in ((0, 20), (5, 10), (19, 1), (3, 0)):
+        found = pa.array(made, kind).slice(start, count).flatten()
+        wanted = [one for each in made[start : start + count] for one in each]
+        assert _bytes(found.field(0)) == [one["key"] for one in wanted]
+        assert _bytes(found.field(1)) == [one["value"] for one in wanted]

@@ -76,8 +76,9 @@ def test_what_moves_rows_is_refused_in_a_sentence(node, word):
     assert "broadcast(...)" in told
 
 
-def test_a_broadcast_join_is_fine():
-    assert plan_check.refusal(["BroadcastHashJoin", "BroadcastExchange", READ]) is None
+@pytest.mark.parametrize("read", [READ, "BatchScan KafkaTable"])
+def test_a_broadcast_join_is_fine(read):
+    assert plan_check.refusal(["BroadcastHashJoin", "BroadcastExchange", read]) is None
 
 
 def test_a_result_without_the_given_rows_is_refused():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -20,6 +22,9 @@ _ANY_PARTITION: Final = -1
 _TOGETHER: Final = 500
 """The most messages handed over in one call: other threads wait for it."""
 _FEW: Final = 4
+_KIND: Final = itemgetter(0, 3, 4, 5)
+"""Topic, headers, partition, time: writes that agree in them can be handed over together."""
+_NOTHING_MORE: Final = [(), None, None]
 
 
 class KafkaPublisher:
@@ -144,18 +149,14 @@ class KafkaHandover:
 
 def produce(producer: Producer, writes: Sequence[Write], handed: KafkaHandover) -> None:
     """Hand writes to librdkafka, in their order; it reports on each of them."""
-    alike: list[Write] = []
-    for write in writes:
-        topic, _, _, headers, partition, timestamp = write
-        plain = not headers and partition is None and timestamp is None
-        if alike and (not plain or topic != alike[0].topic or len(alike) == _TOGETHER):
-            _produce_alike(producer, alike, handed)
-            alike = []
-        if plain:
-            alike.append(write)
+    for (_, *more), found in groupby(writes, _KIND):
+        alike = list(found)
+        if more == _NOTHING_MORE:
+            for start in range(0, len(alike), _TOGETHER):
+                _produce_alike(producer, alike[start : start + _TOGETHER], handed)
         else:
-            _produce_one(producer, write, handed)
-    _produce_alike(producer, alike, handed)
+            for write in alike:
+                _produce_one(producer, write, handed)
 
 
 def _produce_alike(producer: Producer, writes: list[Write], handed: KafkaHandover) -> None:

@@ -90,17 +90,19 @@ def outcomes_of(frame: DataFrame) -> list[RowOutcome]:
         if row["kind"] not in KINDS:
             place = TopicPartition(row["topic"], row["partition"])
             raise no_outcome(place, row["offset"], row["kind"])
-    return [
-        RowOutcome(
-            row["partition"],
-            row["offset"],
-            row["kind"],
-            row["reason"],
-            row["after"],
-            [_write(send) for send in row["sends"] or ()],
-        )
-        for row in rows
-    ]
+    return [_outcome(row) for row in rows]
+
+
+def _outcome(row: Any) -> RowOutcome:
+    (failed,) = row["failed"] or [None]
+    return RowOutcome(
+        row["partition"],
+        row["offset"],
+        row["kind"],
+        None if failed is None else failed["reason"],
+        None if failed is None else failed["after"],
+        [_write(send) for send in row["sends"] or ()],
+    )
 
 
 def _numbered(records: Iterable[Record]) -> list[Record]:

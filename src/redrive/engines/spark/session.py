@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LEAST_SLOTS: Final = 2
+_ARROW: Final = "-Darrow.enable_unsafe_memory_access=true"
+"""Without it Arrow checks every access to its memory, which takes a third of the way to Python.
+Spark writes rows to it with calls that make room by themselves."""
 _STATE: Final = re.compile(r"SQLSTATE: \w{5}")
 _NEVER_CAME: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, which a loaded machine may not manage."""
@@ -50,7 +53,7 @@ def session(
     from pyspark.sql import SparkSession
 
     conf = SparkConf()
-    java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Dredrive.log.level={log_level}"
+    java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Dredrive.log.level={log_level} {_ARROW}"
     defaults = {**_DEFAULTS, "spark.driver.extraJavaOptions": java}
     where = master or options.get("spark.master") or default_master()
     if where.startswith("local"):

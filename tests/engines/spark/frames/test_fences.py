@@ -32,10 +32,8 @@ SCHEMA = {
     "offset": pa.int64(),
     "due": pa.int64(),
     "kind": pa.string(),
-    "reason": pa.string(),
-    "after": pa.int64(),
     "sends": pa.list_(pa.struct([(name, pa.binary()) for name in ("topic", "key", "value", "h")])),
-    "read": pa.struct([("offset", pa.int64())]),
+    "failed": pa.list_(pa.struct([("reason", pa.string())])),
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from frame_batches import HEAD, run_through, spec_of
 
-from redrive.engines.spark.frames import ready
+from redrive.engines.spark.frames import reading, ready
 from redrive.engines.spark.frames.batch import Batches
+from redrive.engines.spark.ranges import Range
 from redrive.envelope import parse
 
 DEADLY = (
@@ -88,6 +89,9 @@ def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark
     world.send("in", *values)
     spec = spec_of(world, target, batch_deadline=0)
     ready.prepare(spark_session)
+    kafka = reading.read(spark_session, world.settings, [Range(world.topic("in"), 0, 0, 0)])
+    plan = kafka._jdf.queryExecution().executedPlan().toString()
+    assert "KafkaTable" in plan  # by the newer way, which makes no objects for users on the way
     reports = run_through(world, Batches(spark_session, world.loaded(target), spec, "main"), 3000)
     assert [report.end for report in reports] == [2000, 3000]  # in lots of Arrow's
     assert world.values("out") == values

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import repeat, takewhile
+from itertools import pairwise, repeat, takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -210,8 +210,8 @@ class Delivery:
         found = zip(
             # Mostly there is one, which is made a text once and not for each message.
             repeat(topics[0].as_py()) if len(named.dictionary) == 1 else topics.to_pylist(),
-            keys.to_pylist(),
-            values.to_pylist(),
+            _bytes(keys),
+            _bytes(values),
             repeat(()) if plain else map(_headers, headers.to_pylist()),
             repeat(None),
             repeat(None),
@@ -229,10 +229,11 @@ class Delivery:
             ]
 
     def _add_failures(self, chunk: Chunk, batch: pa.RecordBatch) -> None:
-        columns = (batch.column(name) for name in ("kind", "reason", "after", "read"))
-        for kind, reason, after, read in zip(*(each.to_pylist() for each in columns), strict=True):
-            if read is not None:
-                outcome = self._judge.failed(_record(read), _signal(kind, reason, after))
+        columns = (batch.column(name).to_pylist() for name in ("kind", "failed"))
+        for kind, failed in zip(*columns, strict=True):
+            for one in failed or ():
+                signal = _signal(kind, one["reason"], one["after"])
+                outcome = self._judge.failed(_record(one["read"]), signal)
                 self._add(chunk, outcome.offset, outcome.kind, outcome.writes)
 
     def _add(self, chunk: Chunk, offset: int, kind: str, writes: Sequence[Write]) -> None:
@@ -304,6 +305,19 @@ def _pairs(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
 def _headers(given: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
     """A user's headers; never redrive's own, which belong to the record that was read."""
     return user_headers(_pairs(given)) if given else ()
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    """A column of bytes as a list: cut out of its memory, where none is null."""
+    _, where, buffer = column.buffers()
+    if column.null_count or where is None or buffer is None:
+        return column.to_pylist()  # type: ignore[no-any-return]  # -- it has no types
+    first, last = column.offset, column.offset + len(column) + 1
+    ends = memoryview(where).cast("i")[first:last].tolist()
+    # Only what is between the first and the last of them: it may be a part of a large one.
+    begin = ends[0]
+    data = memoryview(buffer)[begin : ends[-1]].tobytes()
+    return [data[start - begin : end - begin] for start, end in pairwise(ends)]
 
 
 def _whole(column: pa.Array) -> list[int]:

@@ -14,7 +14,8 @@ from redrive.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_READ: Final = "KafkaRelation"
+_READ: Final = ("KafkaRelation", "KafkaTable")
+"""As the older and the newer way of reading are called in a plan."""
 _BESIDE: Final = ("BroadcastExchange", "ReusedExchange")
 """What is under it is made once and given to every task: it may be anything."""
 _REFUSED: Final = {
@@ -43,7 +44,7 @@ def refusal(nodes: list[str]) -> str | None:
                 " the rows that it read; join with broadcast(...), and aggregate in a query of its"
                 " own"
             )
-    if not any(_READ in name for name in nodes):
+    if not any(read in name for name in nodes for read in _READ):
         return (
             "its result is not made of the rows that it was given, read from Kafka: the given frame"
             " must not be cached, made a checkpoint or an RDD, stand on the broadcast side of a"

@@ -6,8 +6,10 @@ and commits as it goes; what it gives back to Spark is one row, its report.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -21,6 +23,7 @@ from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
 from redrive.kafka.transactions import FencedError
+from redrive.processing.collector import tune_collector
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _REPORT: Final = "report string"
+_FAILED: Final = (
+    "named_struct('reason', outcome.reason, 'after', outcome.after, 'read', redrive.read)"
+)
 COLUMNS: Final = (
     "redrive.read.number AS number",
     "redrive.read.topic AS topic",
@@ -35,11 +41,10 @@ COLUMNS: Final = (
     "redrive.read.offset AS offset",
     "redrive.read.due AS due",
     "outcome.kind AS kind",
-    "outcome.reason AS reason",
-    "outcome.after AS after",
     "outcome.sends AS sends",
-    # What was read is needed again only where it is written again.
-    "if(outcome.kind IN ('park', 'bury'), redrive.read, null) AS read",
+    # Only where a record is written again. In an array, since for a struct that is null all that
+    # would be in it is written as null, one by one.
+    f"if(outcome.kind IN ('park', 'bury'), array({_FAILED}), null) AS failed",
 )
 
 
@@ -70,6 +75,7 @@ class Sink:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        _tune_once(os.getpid())
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
         try:
@@ -143,6 +149,12 @@ class Sink:
             "a task was fenced off, though no newer run of the app is known: most likely by one of"
             f" this run that Spark had given up ({error})"
         )
+
+
+@cache
+def _tune_once(_pid: int) -> None:
+    """A worker is Spark's, and only for tasks; what a driver is for, its owner knows."""
+    tune_collector()
 
 
 def _whole_ones(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
