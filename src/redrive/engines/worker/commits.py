@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.worker")
 
-_SOON: Final = 0.01
-_MANY: Final = 25
+_SOON: Final = 0.005
+_MANY: Final = 10
 _AT_LEAST_EVERY: Final = 0.1
-"""In batches: every 10 ms where 25 records or more are complete, else every 100 ms. So a crash
+"""In batches: every 5 ms where 10 records or more are complete, else every 100 ms. So a crash
 repeats what was running, and little more."""
-_MOST_ON_THEIR_WAY: Final = 4
+_MOST_ON_THEIR_WAY: Final = 16
 """A commit that was sent counts, whatever happens to its sender: so the next need not wait for the
 answer, and a slow broker does not make a crash repeat more."""
-_SHARE: Final = 10
+_SHARE: Final = 5
 _LOST_AFTER: Final = 30.0
 """Seconds without a word on a commit, after which it is not waited for any more."""
 
@@ -60,7 +60,7 @@ class Commits:
                 return
         busy = thread_time()
         offsets = self._offsets(partitions)
-        # Where much is complete beyond a gap, saying so takes its time: a tenth of it, at most. Not
+        # Where much is complete beyond a gap, saying so takes its time: a sixth of it, at most. Not
         # by the clock: that goes on while a hundred other threads have their turn.
         self._last = now + _SHARE * (thread_time() - busy)
         if offsets:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive.worker")
 
 _POLL: Final = 0.01
-_POLL_BUSY: Final = 0.003
+_POLL_BUSY: Final = 0.002
 """Seconds. While handlers run there is soon something to commit: a crash repeats what is not."""
 _SHORTEST: Final = 0.0005
 _LOST_WORD: Final = 60.0
