@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from redrive.cli import worker_process
 from redrive.config import Settings, load_settings
+from redrive.engines.worker.options import Options
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
@@ -198,10 +200,31 @@ def test_a_lane_that_must_not_go_on_ends_the_run_with_its_sentence(run, own_shop
     assert taken_over.errors.count("\n") == 1
 
 
+def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
+    given = []
+    monkeypatch.setattr(worker_process, "run_worker", lambda *arguments: given.append(arguments[1]))
+    result = redrive(
+        "run", shop(), "--engine", "worker", "--max-in-flight", "7", "--max-bytes-in-flight", "8",
+        "--drain", "9ms", "--revoke-wait", "2m", "--instance", "me", "--group-protocol", "consumer",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.exception
+    assert given == [
+        Options(
+            max_in_flight=7,
+            max_bytes_in_flight=8,
+            drain=9,
+            revoke_wait=120_000,
+            instance="me",
+            protocol="consumer",
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--engine", "worker", "--drain", "soon"], "'soon' is not a duration"),
+        (["--engine", "worker", "--revoke-wait", "never"], "'never' is not a duration"),
         (["--engine", "worker"], "no Kafka address"),
         (["--once", "--until-empty"], "exclude each other"),
         (["--spark-conf", "spark.ui.port"], "write name=value"),

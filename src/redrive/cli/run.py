@@ -17,7 +17,7 @@ from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.engines.words import From, Until
-from redrive.engines.worker.options import MAX_IN_FLIGHT, GroupProtocol
+from redrive.engines.worker.options import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT, GroupProtocol
 from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app
@@ -97,9 +97,15 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     max_in_flight: Annotated[
         int, typer.Option(min=1, help="Worker: at most so many records of a partition in flight.")
     ] = MAX_IN_FLIGHT,
+    max_bytes_in_flight: Annotated[
+        int, typer.Option(min=1, help="Worker: the same in bytes of keys and values.")
+    ] = MAX_BYTES_IN_FLIGHT,
     drain: Annotated[
         str, typer.Option(help="Worker: how long running work may take to end when stopped.")
     ] = "30s",
+    revoke_wait: Annotated[
+        str, typer.Option(help="Worker: how long it may when its partition goes to another.")
+    ] = "10s",
 ) -> None:
     """Run an app: its source topics, and its delay topics as they become due.
 
@@ -117,7 +123,9 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
             protocol=group_protocol,
             instance=instance,
             max_in_flight=max_in_flight,
+            max_bytes_in_flight=max_bytes_in_flight,
             drain=milliseconds(drain),
+            revoke_wait=milliseconds(revoke_wait),
         )
         from redrive.cli.worker_process import run_worker
 
