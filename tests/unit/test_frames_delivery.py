@@ -385,8 +385,9 @@ def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
 
 
 @pytest.mark.parametrize("given", [[b"", b"a", b"\x00" * 300], [b"a", None, b""], [None], []])
-def test_bytes_of_a_column_are_those_that_pyarrow_gives(given):
-    whole = pa.array([b"before", *given, b"after"], pa.binary())
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_bytes_of_a_column_are_those_that_pyarrow_gives(given, kind):
+    whole = pa.array([b"before", *given, b"after"], kind)
     assert _bytes(whole) == [b"before", *given, b"after"]
     part = whole.slice(1, len(given))
     assert _bytes(part) == given

@@ -310,7 +310,8 @@ def _headers(given: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
 def _bytes(column: pa.Array) -> list[bytes | None]:
     """A column of bytes as a list: cut out of its memory, where none is null."""
     _, where, buffer = column.buffers()
-    if column.null_count or where is None or buffer is None:
+    usual = str(column.type) == "binary"  # a session may have Spark use the large type
+    if not usual or column.null_count or where is None or buffer is None:
         return column.to_pylist()  # type: ignore[no-any-return]  # -- it has no types
     first, last = column.offset, column.offset + len(column) + 1
     ends = memoryview(where).cast("i")[first:last].tolist()
