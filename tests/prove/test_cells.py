@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from driver import planted
+
+from redrive.local.waiting import wait_until
 
 CLAIM_AFTER_WORK = (
     "delivery/unit.py",
@@ -89,3 +93,29 @@ def test_a_planted_bug_makes_cells_differ(tmp_path, bug, delivery, moment) -> No
     code, cells = prove("--delivery", delivery, "--moment", moment, source=source)
     assert not all(cell["agrees"] for cell in cells)
     assert code == 1
+
+
+def test_a_signal_ends_what_was_started() -> None:
+    """Runs are in sessions of their own: whoever ends the proof would never see them."""
+    command = [sys.executable, "-m", "redrive", "prove", "--delivery", "at-least-once"]
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    started: list[psutil.Process] = []
+    with subprocess.Popen(command, stdout=nothing, stderr=pipe, text=True) as proof:
+
+        def runs() -> bool:
+            started[:] = psutil.Process(proof.pid).children(recursive=True)
+            return any(_is_run(each) for each in started)
+
+        assert wait_until(runs, 120)
+        proof.send_signal(signal.SIGTERM)
+        told = proof.communicate(timeout=60)[1]
+    assert proof.returncode == 1
+    assert told.endswith("redrive: stopped before all of it was proved\n")
+    assert not psutil.wait_procs(started, timeout=30)[1]
+
+
+def _is_run(process: psutil.Process) -> bool:
+    try:
+        return "redrive.prove.shop:app" in process.cmdline()
+    except psutil.Error:
+        return False  # it has just ended

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from redrive.choices import Engine
+from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps
 from redrive.errors import ConfigurationError
 from redrive.guarantees import GUARANTEES
@@ -45,22 +46,15 @@ def prove(
         raise ConfigurationError(
             f"not installed: {', '.join(missing)}; pip install 'redrive[local,postgres]'"
         )
-    from redrive.local import stack
-    from redrive.prove.cells import Prover
     from redrive.prove.table import markdown
 
     rows, moments = _chosen(delivery or [], moment or [])
-    # Figures may be piped: what is said on the way goes to stderr.
-    console = Console(highlight=False, stderr=True)
-    cells: list[Cell] = []
-    with steps(console) as say:
-        say("starting Kafka and PostgreSQL")
-        with stack(ephemeral=True) as running:
-            prover = Prover(running, engine)
-            for row in rows:
-                for at in moments:
-                    say(f"{engine}: {row.name}, {at}")
-                    cells.append(prover.cell(row, at))
+    try:
+        with Stopping():  # so that a signal ends what was started, too
+            cells = _cells(engine, rows, moments)
+    except SystemExit:
+        typer.echo("redrive: stopped before all of it was proved", err=True)
+        raise typer.Exit(1) from None
     table = markdown(cells)
     typer.echo(json.dumps([_plain(cell, engine) for cell in cells], indent=2) if as_json else table)
     if write is not None:
@@ -70,6 +64,23 @@ def prove(
         write.write_text(f"What `{command}` has found to be duplicated:\n\n{table}\n")
     if not all(cell.agrees for cell in cells):
         raise typer.Exit(1)
+
+
+def _cells(engine: Engine, rows: list[Row], moments: list[Moment]) -> list[Cell]:
+    from redrive.local import stack
+    from redrive.prove.cells import Prover
+
+    cells: list[Cell] = []
+    # Figures may be piped: what is said on the way goes to stderr.
+    with steps(Console(highlight=False, stderr=True)) as say:
+        say("starting Kafka and PostgreSQL")
+        with stack(ephemeral=True) as running:
+            prover = Prover(running, engine)
+            for row in rows:
+                for at in moments:
+                    say(f"{engine}: {row.name}, {at}")
+                    cells.append(prover.cell(row, at))
+    return cells
 
 
 def _chosen(deliveries: list[str], moments: list[str]) -> tuple[list[Row], list[Moment]]:
