@@ -130,7 +130,7 @@ class KafkaLog:
             # An assigned consumer goes on fetching, for nobody.
             consumer.unassign()
             if silent:
-                consumer.close()  # after an outage one may stay silent for ever: the next is new
+                consumer.close()  # after an outage one stayed silent for a minute: the next is new
             else:
                 with self._lock:
                     self._idle.append(reader)
