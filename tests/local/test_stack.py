@@ -117,6 +117,7 @@ def test_a_running_stack_keeps_its_ports(shared, option):
     assert "not 19999; end it first with `redrive local down`" in refused.stderr
 
 
+@pytest.mark.chaos
 def test_a_stack_that_lost_power_comes_up_with_its_data(home):
     before = home.up()
     create_topic(before["bootstrap"], "kept")
@@ -200,6 +201,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path):
         shutil.rmtree(postgres.data.parent)
 
 
+@pytest.mark.chaos
 def test_three_brokers_survive_the_loss_of_one(home):
     answer = home.up("--brokers", "3")
     processes = tree(answer)

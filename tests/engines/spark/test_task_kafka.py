@@ -247,7 +247,9 @@ def test_what_is_not_acknowledged_in_time_is_parked(world, tasks):
     assert world.lag("in") == 0
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+@pytest.mark.parametrize(
+    "delivery", ["at-least-once", pytest.param("transaction", marks=pytest.mark.chaos)]
+)
 def test_a_broker_that_goes_away_is_a_trouble_and_loses_nothing(
     world, tasks, redrive_stack, monkeypatch, delivery
 ):
