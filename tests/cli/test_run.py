@@ -181,7 +181,7 @@ def test_a_signal_ends_it_at_the_next_commit_and_the_next_run_finishes(run, own_
     assert 0 < len(done) < len(values)
     assert f"main  lane: {len(done):,} done\n" in first.said
 
-    # On the other engine, for which progress is the same; and it starts in a tenth of the time.
+    # On the other engine, which starts sooner: progress is the same for both.
     second = run(own_shop.target, "--engine", "worker", "--until-empty")
     assert second.end() == 0, second.errors
     assert own_shop.outbound() == sorted(values), "all of them, each once"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _LEAST_SLOTS: Final = 2
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true"
-"""Without it Arrow checks every access to its memory, which takes a third of the way to Python.
-Spark writes rows to it with calls that make room by themselves."""
+"""Without it Arrow checks every access to its memory. Spark writes rows to it with calls that make
+room by themselves."""
 _STATE: Final = re.compile(r"SQLSTATE: \w{5}")
 _NEVER_CAME: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, which a loaded machine may not manage."""
