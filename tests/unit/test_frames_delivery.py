@@ -14,7 +14,7 @@ import pytest
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
 from redrive.engines.spark.frames.accounts import RowsError
-from redrive.engines.spark.frames.delivery import Delivery, _bytes
+from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
@@ -382,24 +382,3 @@ def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
     slow.handed[0].outstanding = 0
     writer.put(Chunk(3, [Write("out", None, b"v")]))
     assert world.committed() == 1
-
-
-@pytest.mark.parametrize("given", [[b"", b"a", b"\x00" * 300], [b"a", None, b""], [None], []])
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_bytes_of_a_column_are_those_that_pyarrow_gives(given, kind):
-    whole = pa.array([b"before", *given, b"after"], kind)
-    assert _bytes(whole) == [b"before", *given, b"after"]
-    part = whole.slice(1, len(given))
-    assert _bytes(part) == given
-    assert all(type(one) is bytes for one in _bytes(part) if one is not None)
-
-
-def test_bytes_of_structs_in_lists():
-    """As sends come: parts of a batch, flattened."""
-    made = [[{"key": b"%d" % n, "value": b"v" * n}] * (n % 3) for n in range(20)]
-    kind = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
-    for start, count in ((0, 20), (5, 10), (19, 1), (3, 0)):
-        found = pa.array(made, kind).slice(start, count).flatten()
-        wanted = [one for each in made[start : start + count] for one in each]
-        assert _bytes(found.field(0)) == [one["key"] for one in wanted]
-        assert _bytes(found.field(1)) == [one["value"] for one in wanted]

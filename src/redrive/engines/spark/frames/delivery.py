@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import pairwise, repeat, takewhile
+from itertools import repeat, takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import signals
 from redrive.engines.spark.frames import accounts
 from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
+from redrive.engines.spark.frames.arrow import as_bytes, as_numbers
 from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
 from redrive.engines.spark.frames.process import Process
@@ -69,7 +70,7 @@ class Delivery:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
-        numbers, offsets = _whole(batch.column("number")), _whole(batch.column("offset"))
+        numbers, offsets = as_numbers(batch.column("number")), as_numbers(batch.column("offset"))
         self._check_places(batch, offsets)
         gaps = self._accounts.take(numbers, offsets)
         begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
@@ -175,7 +176,7 @@ class Delivery:
     def _note_lateness(self, batch: pa.RecordBatch) -> None:
         if self._range.delay is not None:
             now = self._process.clock.now()
-            self._lateness.extend(now - due for due in _whole(batch.column("due")))
+            self._lateness.extend(now - due for due in as_numbers(batch.column("due")))
 
     def _chunk(self, batch: pa.RecordBatch, offsets: list[int]) -> Chunk:
         chunk = Chunk(offsets[-1] + 1, rows=len(offsets))
@@ -210,8 +211,8 @@ class Delivery:
         found = zip(
             # Mostly there is one, which is made a text once and not for each message.
             repeat(topics[0].as_py()) if len(named.dictionary) == 1 else topics.to_pylist(),
-            _bytes(keys),
-            _bytes(values),
+            as_bytes(keys),
+            as_bytes(values),
             repeat(()) if plain else map(_headers, headers.to_pylist()),
             repeat(None),
             repeat(None),
@@ -305,23 +306,3 @@ def _pairs(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | Non
 def _headers(given: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
     """A user's headers; never redrive's own, which belong to the record that was read."""
     return user_headers(_pairs(given)) if given else ()
-
-
-def _bytes(column: pa.Array) -> list[bytes | None]:
-    """A column of bytes as a list: cut out of its memory, where none is null."""
-    _, where, buffer = column.buffers()
-    usual = str(column.type) == "binary"  # a session may have Spark use the large type
-    if not usual or column.null_count or where is None or buffer is None:
-        return column.to_pylist()  # type: ignore[no-any-return]  # -- it has no types
-    first, last = column.offset, column.offset + len(column) + 1
-    ends = memoryview(where).cast("i")[first:last].tolist()
-    # Only what is between the first and the last of them: it may be a part of a large one.
-    begin = ends[0]
-    data = memoryview(buffer)[begin : ends[-1]].tobytes()
-    return [data[start - begin : end - begin] for start, end in pairwise(ends)]
-
-
-def _whole(column: pa.Array) -> list[int]:
-    """A column of 64-bit numbers without nulls as a list: from its memory, without numpy."""
-    values = memoryview(column.buffers()[1]).cast("q")
-    return values[column.offset : column.offset + len(column)].tolist()
