@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from time import time
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark import cloudpickle
+from spark.backlog import RECORDS, Drained, best, drain
 from spark.world import PARTITIONS, World, rate_figures, tell
 
 import redrive.spark
 
-RECORDS = 400_000
 ROUNDS = 5
 TOPIC = "bench-in"
 LIMITS = {"at-least-once": 1.0, "transaction": 0.8}
@@ -40,47 +38,20 @@ def run(world: World) -> bool:
     return _tell(rates)
 
 
-def _tell(rates: dict[str, list[float]]) -> bool:
-    best = {name: max(found[1:]) for name, found in rates.items()}
+def _tell(rates: dict[str, list[Drained]]) -> bool:
     print(f"copy of a backlog of {RECORDS:,} records of 200 bytes, {PARTITIONS} partitions, by a")
     print("pipeline that runs: from the backlog's commit to the last record's arrival;")
     print(f"best of {ROUNDS - 1} after a warm-up")
-    return tell(rate_figures(best, LIMITS, "bare"))
-
-
-def _rates(world: World, out: str) -> list[float]:
-    """Backlogs that become visible at once, each drained by the pipeline that runs."""
-    found = []
-    for number in range(ROUNDS):
-        visible = _appear(world)
-        wanted = (number + 1) * RECORDS
-        world.wait_for(lambda: world.ends(out) >= wanted, 120)  # noqa: B023 -- called here and now
-        found.append(RECORDS / (world.last_arrival(out) - visible) * 1000)
-    return found
-
-
-def _appear(world: World) -> float:
-    """Write a backlog in one transaction; gives the time at which it is committed."""
-    producer = Producer(
-        {
-            "bootstrap.servers": world.settings.servers(),
-            "transactional.id": "bench-backlog",
-            "queue.buffering.max.messages": RECORDS,
-            "queue.buffering.max.kbytes": 1_000_000,
-        }
+    rates_best = {name: best(found) for name, found in rates.items()}
+    kept = tell(
+        rate_figures({name: each.whole for name, each in rates_best.items()}, LIMITS, "bare")
     )
-    producer.init_transactions()
-    producer.begin_transaction()
-    value = b"x" * 200
-    for number in range(RECORDS):
-        producer.produce(TOPIC, value, b"%d" % number, number % PARTITIONS)
-    producer.flush()
-    visible = time() * 1000
-    producer.commit_transaction()
-    return visible
+    print("within a batch, from the first record's arrival to the last one's")
+    tell(rate_figures({name: each.within for name, each in rates_best.items()}, {}, "bare"))
+    return kept
 
 
-def _redrive(world: World, delivery: str) -> list[float]:
+def _redrive(world: World, delivery: str) -> list[Drained]:
     name = f"bench-{delivery}"
     out = world.topic(f"{name}-out")
     target = world.app(name, APP.format(name=name, delivery=delivery, topic=TOPIC, out=out))
@@ -88,7 +59,7 @@ def _redrive(world: World, delivery: str) -> list[float]:
         world.spark, target, bootstrap=world.settings.servers(), start_from="latest"
     )
     handle.wait_until(lambda: bool(handle.status("main").get("planned")), 60)
-    found = _rates(world, out)
+    found = drain(world, TOPIC, out, ROUNDS)
     handle.stop()
     return found
 
@@ -112,7 +83,7 @@ def per_record(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(arrays, names=["key", "value"])
 
 
-def _bare(world: World) -> list[float]:
+def _bare(world: World) -> list[Drained]:
     out = world.topic("bench-bare-out")
     servers = world.settings.servers()
     rows = (
@@ -133,6 +104,6 @@ def _bare(world: World) -> list[float]:
         .start()
     )
     world.wait_for(lambda: query.lastProgress is not None, 60)
-    found = _rates(world, out)
+    found = drain(world, TOPIC, out, ROUNDS)
     query.stop()
     return found

@@ -59,6 +59,18 @@ class World:
         places = self.places(topic)
         return sum(end - begin for begin, end in self.log.all_bounds(places).values())
 
+    def all_ends(self, topic: str) -> dict[TopicPartition, int]:
+        """Where each partition of a topic ends."""
+        bounds = self.log.all_bounds(self.places(topic))
+        return {place: end for place, (_, end) in bounds.items()}
+
+    def arrival(self, place: TopicPartition, offset: int) -> float:
+        """When the broker took the record at an offset, or the next one after it."""
+        # A few, as offsets may be those of transaction markers.
+        _, end = self.log.bounds(place)
+        found = self.log.read(place, offset, min(offset + 10, end))
+        return min(float(record.timestamp or 0) for record in found)
+
     def places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, n) for n in range(self.log.partitions(topic))]
 

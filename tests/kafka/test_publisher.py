@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError, PublishError
 from redrive.kafka.publisher import KafkaPublisher
+from redrive.messages import Columns, Messages
 from redrive.record import TopicPartition, Write
 
 
@@ -53,6 +54,33 @@ def test_of_those_handed_over_together_the_one_that_cannot_be_is_named(redrive_s
     with pytest.raises(PublishError, match="MSG_SIZE_TOO_LARGE") as caught:
         publisher.publish(writes)
     assert caught.value.refused == [writes[7]]
+    assert [int(each.key) for each in log.read(place, 0, 19)] == [*range(7), *range(8, 20)]
+
+
+def test_columns_are_handed_over_in_order_and_as_they_were_though_the_queue_is_full(
+    redrive_stack, log, place
+):
+    publisher = KafkaPublisher(settings_of(redrive_stack, queue_buffering_max_messages=10))
+    pairs = [(None, b"v"), (b"k", None), (b"", b""), (None, None), (b"k", b"v" * 3000)] * 40
+    messages = Messages([Write(place.topic, b"before", b"v")])
+    messages.extend_by(Columns(place.topic, *zip(*pairs, strict=True)))
+    messages.extend([Write(place.topic, b"after", b"v")])
+    handed = publisher.hand_over(messages)
+    while handed.outstanding:
+        publisher.poll(0.1)
+    assert handed.error() is None
+    found = [(each.key, each.value) for each in log.read(place, 0, len(messages))]
+    assert found == [(b"before", b"v"), *pairs, (b"after", b"v")]
+
+
+def test_of_columns_the_one_that_cannot_be_written_is_named(redrive_stack, log, place):
+    publisher = KafkaPublisher(settings_of(redrive_stack, message_max_bytes=2000))
+    messages, values = Messages(), [b"v"] * 20
+    values[7] = b"v" * 5000
+    messages.extend_by(Columns(place.topic, [b"%d" % number for number in range(20)], values))
+    with pytest.raises(PublishError, match="MSG_SIZE_TOO_LARGE") as caught:
+        publisher.publish(messages)
+    assert [id(each) for each in caught.value.refused] == [id(messages[7])]
     assert [int(each.key) for each in log.read(place, 0, 19)] == [*range(7), *range(8, 20)]
 
 

@@ -20,6 +20,7 @@ from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import Envelope, parse
 from redrive.errors import PublishError
+from redrive.messages import Messages
 from redrive.ports import Position
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing import MemoryBroker, VirtualClock
@@ -352,7 +353,7 @@ def test_transactions_take_writes_and_progress_of_whole_chunks_together(monkeypa
     producer: Any = Producer()
     writer = TransactionWriter(producer, PLACE, start=0)
     for end in (2, 4, 6):
-        writer.put(Chunk(end, [Write("out", None, b"v")] * 2, rows=2))
+        writer.put(Chunk(end, Messages([Write("out", None, b"v")] * 2), rows=2))
     writer.finish()
     writer.close()
     assert producer.commits == [(4, 4), (2, 6)]
@@ -376,9 +377,9 @@ class Slow:
 def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
     slow: Any = Slow()
     writer = FlushWriter(slow, world.progress, PLACE, start=0, every=0)
-    writer.put(Chunk(1, [Write("out", None, b"v")]))
-    writer.put(Chunk(2, [Write("out", None, b"v")]))
+    writer.put(Chunk(1, Messages([Write("out", None, b"v")])))
+    writer.put(Chunk(2, Messages([Write("out", None, b"v")])))
     assert world.committed() is None
     slow.handed[0].outstanding = 0
-    writer.put(Chunk(3, [Write("out", None, b"v")]))
+    writer.put(Chunk(3, Messages([Write("out", None, b"v")])))
     assert world.committed() == 1

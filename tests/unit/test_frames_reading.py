@@ -13,12 +13,13 @@ RANGES = [Range("a", 0, 5, 9), Range("a", 3, 0, 1), Range("b", 0, 7, 8)]
 
 def test_exactly_the_planned_ranges_are_read_and_only_what_is_committed():
     settings = load_settings({"bootstrap": "kafka:9092"}, environ={})
-    found = options(settings, RANGES)
+    found = options(settings, RANGES, "group")
     assert json.loads(found["assign"]) == {"a": [0, 3], "b": [0]}
     assert json.loads(found["startingOffsets"]) == {"a": {"0": 5, "3": 0}, "b": {"0": 7}}
     assert json.loads(found["endingOffsets"]) == {"a": {"0": 9, "3": 1}, "b": {"0": 8}}
     assert found["kafka.bootstrap.servers"] == "kafka:9092"
     assert found["kafka.isolation.level"] == "read_committed"
+    assert found["kafka.group.id"] == "group"
     assert (found["includeHeaders"], found["failOnDataLoss"]) == ("true", "true")
 
 
@@ -35,7 +36,7 @@ def test_the_read_is_secured_as_the_settings_say():
         },
         environ={},
     )
-    found = options(settings, RANGES)
+    found = options(settings, RANGES, "group")
     assert found["kafka.security.protocol"] == "SASL_PLAINTEXT"
     assert 'password="secret"' in found["kafka.sasl.jaas.config"]
 

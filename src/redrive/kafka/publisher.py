@@ -15,6 +15,7 @@ from redrive.errors import PublishError
 from redrive.kafka import meeting
 from redrive.kafka.config import make_handle, producer_config
 from redrive.kafka.errors import publish_error
+from redrive.messages import Columns, Messages
 from redrive.record import Write
 
 _POLL_SECONDS: Final = 0.1
@@ -149,6 +150,23 @@ class KafkaHandover:
 
 def produce(producer: Producer, writes: Sequence[Write], handed: KafkaHandover) -> None:
     """Hand writes to librdkafka, in their order; it reports on each of them."""
+    for part in writes.parts if isinstance(writes, Messages) else (writes,):
+        if isinstance(part, Columns):
+            _produce_columns(producer, part, handed)
+        else:
+            _produce_writes(producer, part, handed)
+
+
+def _produce_columns(producer: Producer, columns: Columns, handed: KafkaHandover) -> None:
+    topic, take = columns.topic, producer.produce
+    for number, (key, value) in enumerate(zip(columns.keys, columns.values, strict=True)):
+        try:
+            take(topic, value, key, _ANY_PARTITION, handed)
+        except (BufferError, KafkaException):
+            _produce_one(producer, columns.writes[number], handed)
+
+
+def _produce_writes(producer: Producer, writes: Sequence[Write], handed: KafkaHandover) -> None:
     for (_, *more), found in groupby(writes, _KIND):
         alike = list(found)
         if more == _NOTHING_MORE:

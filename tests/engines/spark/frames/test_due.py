@@ -46,7 +46,7 @@ def test_records_come_once_and_as_from_sparks_own_source_but_only_when_due(
     assert due("1h")[1] == []
     frame, found = due("1ms")
     ranges = [Range(topic, 0, 0, 6), Range(topic, 1, 0, 5)]
-    kafkas = read(spark_session, world.settings, ranges)
+    kafkas = read(spark_session, world.settings, ranges, world.prefix)
     assert frame.schema.simpleString() == kafkas.schema.simpleString()
     assert sorted(found, key=repr) == sorted(kafkas.collect(), key=repr)
 

@@ -89,9 +89,43 @@ def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark
     world.send("in", *values)
     spec = spec_of(world, target, batch_deadline=0)
     ready.prepare(spark_session)
-    kafka = reading.read(spark_session, world.settings, [Range(world.topic("in"), 0, 0, 0)])
+    kafka = reading.read(
+        spark_session, world.settings, [Range(world.topic("in"), 0, 0, 0)], world.prefix
+    )
     plan = kafka._jdf.queryExecution().executedPlan().toString()
     assert "KafkaTable" in plan  # by the newer way, which makes no objects for users on the way
     reports = run_through(world, Batches(spark_session, world.loaded(target), spec, "main"), 3000)
     assert [report.end for report in reports] == [2000, 3000]  # in lots of Arrow's
     assert world.values("out") == values
+
+
+def consumers(spark_session, group):
+    """The Java consumers of this JVM whose group begins so, by the names of their beans."""
+    gateway, jvm = spark_session.sparkContext._gateway, spark_session._jvm
+    name = jvm.javax.management.ObjectName(f"kafka.consumer:type=app-info,id=consumer-{group}-*")
+    types = gateway.new_array(jvm.java.lang.Class, 2)
+    given = gateway.new_array(jvm.java.lang.Object, 2)
+    types[0], given[0] = name.getClass(), name
+    types[1] = jvm.java.lang.Class.forName("javax.management.QueryExp")
+    server = jvm.java.lang.Class.forName("javax.management.MBeanServer")
+    beans = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+    return {each.toString() for each in server.getMethod("queryNames", types).invoke(beans, given)}
+
+
+def test_consumers_are_kept_from_batch_to_batch_and_spark_does_not_warn_of_it(world, spark_session):
+    target = world.app(SLOW, partitions=1)
+    world.create(world.topic("out"))
+    world.send("in", *[b"v"] * 30)
+    ready.prepare(spark_session)
+    app = world.loaded(target)
+    batches = Batches(spark_session, app, spec_of(world, target), "main")
+    kept = []
+    for start in (0, 10, 20):
+        (report,) = batches.run([Range(world.topic("in"), 0, start, start + 10)])
+        assert (report.fatal, report.trouble, report.end) == ("", "", start + 10)
+        kept.append(consumers(spark_session, app.name))
+    assert len(kept[0]) == 1
+    assert kept[0] == kept[1] == kept[2]
+    log4j = spark_session._jvm.org.apache.logging.log4j
+    source = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+    assert log4j.LogManager.getLogger(source).getLevel().toString() == "ERROR"

@@ -83,7 +83,9 @@ class Batches:
         return [as_report(row[0]) for row in rows.collect()]
 
     def _read(self, ranges: Sequence[Range]) -> DataFrame:
-        return reading.read(self._spark, self._spec.settings, ranges)
+        # One of this run alone: Spark keeps consumers by it, each with the settings of its making.
+        group = f"{self._app.name}-frames-{self._spec.run}"
+        return reading.read(self._spark, self._spec.settings, ranges, group)
 
     def _outcomes(self, kafka: DataFrame, now: int, ranges: Sequence[Range]) -> DataFrame:
         given = intake.input_frame(kafka, self._rules(now, ranges))

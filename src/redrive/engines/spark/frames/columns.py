@@ -89,7 +89,8 @@ def _outcome(
         _literal(kind).alias("kind"),
         (nothing if reason is None else reason).cast("string").alias("reason"),
         (nothing if after is None else after).cast("bigint").alias("after"),
-        (nothing if sends is None else sends).cast(_SENDS).alias("sends"),
+        # Not cast where it is of that type already: Spark would make every message anew.
+        (nothing.cast(_SENDS) if sends is None else sends).alias("sends"),
     )
     return F.struct(*parts)
 

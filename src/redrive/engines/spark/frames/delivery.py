@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from itertools import repeat, takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive import signals
 from redrive.engines.spark.frames import accounts
 from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
-from redrive.engines.spark.frames.arrow import as_bytes, as_numbers
 from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
 from redrive.engines.spark.frames.process import Process
@@ -25,6 +23,7 @@ from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import user_headers
 from redrive.kafka.transactions import TransactionalProducer
+from redrive.messages import Columns
 from redrive.processing.outcomes import Outcome
 from redrive.record import Record, TopicPartition, Write
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 _LATENESS: Final = 100_000
 """So many rows of a range at most are told one by one."""
-_write: Final = partial(tuple.__new__, Write)
-"""Made once per message: by the tuple's own constructor, in a third of the time."""
 
 
 class Delivery:
@@ -70,7 +67,7 @@ class Delivery:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
-        numbers, offsets = as_numbers(batch.column("number")), as_numbers(batch.column("offset"))
+        numbers, offsets = (batch.column(name).to_pylist() for name in ("number", "offset"))
         self._check_places(batch, offsets)
         gaps = self._accounts.take(numbers, offsets)
         begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
@@ -176,7 +173,8 @@ class Delivery:
     def _note_lateness(self, batch: pa.RecordBatch) -> None:
         if self._range.delay is not None:
             now = self._process.clock.now()
-            self._lateness.extend(now - due for due in as_numbers(batch.column("due")))
+            dues = batch.column("due").drop_null().to_pylist()
+            self._lateness.extend(now - due for due in dues)
 
     def _chunk(self, batch: pa.RecordBatch, offsets: list[int]) -> Chunk:
         chunk = Chunk(offsets[-1] + 1, rows=len(offsets))
@@ -206,19 +204,15 @@ class Delivery:
                 f"{self._range.place}: a row between {offsets[0]} and {offsets[-1]} sends to a"
                 " topic that is null"
             )
-        plain = headers.null_count == len(headers)
-        named = topics.dictionary_encode()
-        found = zip(
-            # Mostly there is one, which is made a text once and not for each message.
-            repeat(topics[0].as_py()) if len(named.dictionary) == 1 else topics.to_pylist(),
-            as_bytes(keys),
-            as_bytes(values),
-            repeat(()) if plain else map(_headers, headers.to_pylist()),
-            repeat(None),
-            repeat(None),
-            strict=False,
-        )
-        chunk.writes = list(map(_write, found))
+        if headers.null_count == len(headers) and len(topics.unique()) == 1:
+            columns = Columns(topics[0].as_py(), keys.to_pylist(), values.to_pylist())
+            chunk.writes.extend_by(columns)
+        else:
+            listed = (each.to_pylist() for each in (topics, keys, values, headers))
+            found = zip(*listed, strict=True)
+            chunk.writes.extend(
+                Write(topic, key, value, _headers(each)) for topic, key, value, each in found
+            )
         if only and len(messages) == len(offsets):
             chunk.owners = list(offsets)
         else:
@@ -238,7 +232,7 @@ class Delivery:
                 self._add(chunk, outcome.offset, outcome.kind, outcome.writes)
 
     def _add(self, chunk: Chunk, offset: int, kind: str, writes: Sequence[Write]) -> None:
-        chunk.writes += writes
+        chunk.writes.extend(writes)
         chunk.owners += repeat(offset, len(writes))
         chunk.counts[kind] += 1
 

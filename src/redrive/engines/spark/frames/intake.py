@@ -105,7 +105,7 @@ def envelope() -> str:
     fields = [f"'{name}', {_given(name)}" for name in _TEXTS]
     fields += [f"'{name}', {_number(name)}" for name in _NUMBERS]
     made = f"named_struct({', '.join(fields)}, 'readable', {_readable()})"
-    return f"if(redrive_given IS NULL, null, {made})"
+    return f"transform(if(redrive_given IS NULL, null, array(1)), one -> {made})[0]"
 
 
 def runs(rules: Rules) -> str:

@@ -18,12 +18,23 @@ _POLL_MILLISECONDS: Final = 20_000
 """So long a task waits for a broker that says nothing; by default it would be two minutes."""
 
 
-def read(spark: SparkSession, settings: Settings, ranges: Sequence[Range]) -> DataFrame:
-    """The committed records of the ranges, one Spark partition for each."""
-    return spark.read.format("kafka").options(**options(settings, ranges)).load()
+_QUICK: Final = {
+    # What is fetched while rows are computed: little of it, and both wait for each other.
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.receive.buffer.bytes": "-1",
+    "kafka.max.poll.records": "2000",
+}
 
 
-def options(settings: Settings, ranges: Sequence[Range]) -> dict[str, str]:
+def read(spark: SparkSession, settings: Settings, ranges: Sequence[Range], group: str) -> DataFrame:
+    """The committed records of the ranges, one Spark partition for each.
+
+    Consumers are kept from batch to batch by the name of a group, which they are never members of.
+    """
+    return spark.read.format("kafka").options(**options(settings, ranges, group)).load()
+
+
+def options(settings: Settings, ranges: Sequence[Range], group: str) -> dict[str, str]:
     """The options of the read. They hold secrets: never print them."""
     partitions: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, dict[str, int]] = defaultdict(dict)
@@ -33,8 +44,10 @@ def options(settings: Settings, ranges: Sequence[Range]) -> dict[str, str]:
         starts[each.topic][str(each.partition)] = each.start
         ends[each.topic][str(each.partition)] = each.end
     return {
+        **_QUICK,
         **{f"kafka.{name}": value for name, value in java_properties(settings).items()},
         "kafka.isolation.level": "read_committed",
+        "kafka.group.id": group,
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),

@@ -9,6 +9,7 @@ from redrive.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_WARNS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _SETTINGS: Final = {
     # Asked for after every row, of every part of it, the size of a lot costs more than the rest of
     # the way to Python. Lots of fewer rows bound the memory instead, and end sooner.
@@ -23,12 +24,25 @@ _SETTINGS: Final = {
 def prepare(spark: SparkSession) -> None:
     """See that frames can run, and set what the session leaves to Spark's defaults."""
     check(spark)
+    _quieten(spark)
     defaults = spark.newSession().conf
     for name, value in _SETTINGS.items():
         # A new session has what the program was started with, or else Spark's default.
         given = spark.sparkContext.getConf().contains(name)
         if not given and spark.conf.get(name) == defaults.get(name):
             spark.conf.set(name, value)
+
+
+def _quieten(spark: SparkSession) -> None:
+    """Have Spark not warn, at every batch, of the name by which consumers are kept.
+
+    What it warns of is that queries of one name disturb each other: no other run has this one's.
+    """
+    log4j = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 -- Spark has no other way
+    try:
+        log4j.core.config.Configurator.setLevel(_WARNS, log4j.Level.ERROR)
+    except TypeError:
+        pass  # it logs by something else, whose owner knows how to quieten it
 
 
 def check(spark: SparkSession) -> None:

@@ -10,8 +10,9 @@ from typing import Final, Protocol
 
 from redrive.errors import PublishError
 from redrive.kafka.transactions import TransactionalProducer
+from redrive.messages import Messages
 from redrive.ports import Handover, Position, Progress, Publisher
-from redrive.record import TopicPartition, Write
+from redrive.record import TopicPartition
 
 TRANSACTION: Final = 20_000
 """The most rows of one transaction."""
@@ -24,7 +25,7 @@ class Chunk:
 
     end: int
     """The offset after the last of them, gaps included."""
-    writes: list[Write] = field(default_factory=list)
+    writes: Messages = field(default_factory=Messages)
     owners: list[int] = field(default_factory=list)
     """For each write the offset of its row."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -144,7 +145,7 @@ class TransactionWriter:
             self._next = chunk
         else:
             waiting.end = chunk.end
-            waiting.writes += chunk.writes
+            waiting.writes.extend(chunk.writes)
             waiting.counts += chunk.counts
             waiting.rows += chunk.rows
         if self._next is not None and self._next.rows >= TRANSACTION:
