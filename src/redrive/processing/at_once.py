@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redrive.handler import Handler
     from redrive.processing.processor import PartitionProcessor
     from redrive.processing.scope import Scope
-    from redrive.record import Record
+    from redrive.record import Record, Write
 
 _LONG: Final = 0.001
 """Seconds. What takes longer is counted by itself, the others together."""
@@ -87,8 +87,7 @@ class Stretch(Lot):
         """Run them up to the first that fails or is not fresh; none begins after `until`."""
         todo = self._todo
         sent, done = self.report.sent, self.report.done
-        scope = self.processor.scope
-        call, decodes = self.handler.call, self.handler.decode is not None
+        processor, handler, received = self.processor, self.handler, self._received
         long: list[float] = []
         start = now = self.since
         while todo:
@@ -101,24 +100,16 @@ class Stretch(Lot):
                 todo.popleft()
             except IndexError:
                 break  # they were taken away meanwhile
-            context = _FreshContext(self, record, scope)
+            context = FreshContext(processor, handler, record, received)
             self.turns += 1
-            try:
-                if decodes:
-                    record.data = calls.decoded(context._work)  # noqa: SLF001 -- ours
-                returned = call(record, context)
-                if returned is not None:
-                    calls.nothing_to_await(returned)
-            except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-                raised = calls.raised(context, error)
-                self.failed = context._work, raised  # noqa: SLF001 -- ours
+            error = call_fresh(handler, record, context)
+            if error is not None:
+                self.failed = context.work, error
                 break
-            context._open = False  # noqa: SLF001 -- as close() does, without the call
-            sends = context._sends  # noqa: SLF001 -- likewise
-            if sends is None:
+            if context.sends is None:
                 done.append(record.offset)
             else:
-                sent.append((record.offset, sends))
+                sent.append((record.offset, context.sends))
             now = monotonic()
             if now - self.since > _LONG:
                 long.append(now - self.since)
@@ -152,27 +143,52 @@ class Stretch(Lot):
             rest.reverse()
             return rest
 
-    def work(self, record: Record) -> Work:
-        """The record as one that goes the ordinary way."""
-        return Work(self.processor, record, self.handler, record.offset, self._received)
 
-
-class _FreshContext(Context):
+class FreshContext(Context):
     """A context whose work is made when somebody asks for it: few handlers do."""
 
-    __slots__ = ("_made", "_record", "_run")
+    __slots__ = ("_handler", "_made", "_processor", "_received", "_record")
 
-    def __init__(self, run: Stretch, record: Record, scope: Scope) -> None:
-        self._scope = scope
+    def __init__(
+        self, processor: PartitionProcessor, handler: Handler, record: Record, received: int
+    ) -> None:
+        self._scope = processor.scope
         self._sends = None
         self._open = True
-        self._run = run
+        self._processor = processor
+        self._handler = handler
         self._record = record
+        self._received = received
 
     @property
-    def _work(self) -> Work:  # type: ignore[override]  # -- read only, as it is used
+    def work(self) -> Work:
+        """The record as one that goes the ordinary way."""
         try:
             return self._made
         except AttributeError:
-            self._made: Work = self._run.work(self._record)
+            record = self._record
+            self._made: Work = Work(
+                self._processor, record, self._handler, record.offset, self._received
+            )
             return self._made
+
+    _work = work
+
+    @property
+    def sends(self) -> list[Write] | None:
+        """What the handler has sent."""
+        return self._sends
+
+
+def call_fresh(handler: Handler, record: Record, context: FreshContext) -> BaseException | None:
+    """Call a plain handler for a fresh record; gives what it raised."""
+    try:
+        if handler.decode is not None:
+            record.data = calls.decoded(context.work)
+        returned = handler.call(record, context)
+        if returned is not None:
+            calls.nothing_to_await(returned)
+    except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
+        return calls.raised(context, error)
+    context._open = False  # noqa: SLF001 -- as close() does, without the call
+    return None

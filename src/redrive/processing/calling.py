@@ -16,12 +16,15 @@ from redrive.errors import HandlerTimeout
 from redrive.processing import calls
 from redrive.processing.at_once import Stretch
 from redrive.processing.context import BatchContext, Context, RecoveryContext
+from redrive.processing.pool import Share
 from redrive.processing.scope import Scope, UnderWay
 from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
 
 STRETCH: Final = 0.005
 """Seconds after which a stretch ends: its results are told only then."""
+TURN: Final = 0.05
+"""Seconds after which a thread looks for other work than that of its pool."""
 REPORT_EVERY: Final = 0.001
 """Seconds. Results of a long lot are told on the way, so that a crash repeats little: the record
 after them may take long."""
@@ -37,6 +40,9 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
     """
     if isinstance(lot, Stretch):
         lot.run(min(until, monotonic() + STRETCH))
+        return []
+    if isinstance(lot, Share):
+        lot.run(min(until, monotonic() + TURN))
         return []
     if lot.in_one_call:
         if lot.handler.timeout is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from redrive.processing.judged import Judged
 from redrive.processing.outcomes import Report
+from redrive.processing.pool import Share
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.work import Lot, Result, Work
 from redrive.record import Record
@@ -91,6 +92,7 @@ class Dispatcher:
             self._take_told()
             now = self._clock.now()
             for processor in (*self._fresh, *self._parked):
+                self._tell(processor, processor.collect())
                 spread = processor.look_for_slow(now)
                 if spread is not None:
                     self._tell(processor, spread)
@@ -154,6 +156,17 @@ class Dispatcher:
             taken = self._take()
             self._news()
             return taken
+
+    def goes_on(self, lot: Lot) -> bool:
+        """Whether a thread may keep its turn at a pool: nobody else waits for one.
+
+        Without the lock: whoever comes meanwhile is seen at the next look.
+        """
+        if not isinstance(lot, Share) or not lot.may_go_on:
+            return False
+        return lot.processor.only_pool and not any(
+            each.ready for each in (*self._fresh, *self._parked) if each is not lot.processor
+        )
 
     def settle(self, processor: PartitionProcessor, report: Report) -> None:
         """Pass on outcomes that a unit of work has made durable."""

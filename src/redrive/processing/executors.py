@@ -132,6 +132,7 @@ class ThreadExecutor:
         """Open the resources, then begin to take lots."""
         self._dispatcher = dispatcher
         self._scope.acknowledge = dispatcher.acknowledge
+        self._scope.many_threads = self._concurrency > 1
         self._scope.resources = without_loop(self._resources.open())
         for _ in range(self._concurrency):
             self._start_thread()
@@ -173,6 +174,8 @@ class ThreadExecutor:
                 if self._closing:
                     dispatcher.report(lot, results)
                     return
+                if dispatcher.goes_on(lot):
+                    continue
                 lot = dispatcher.report_and_take(lot, results)
 
     def _is_closing(self) -> bool:

@@ -15,6 +15,7 @@ from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
 from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.pool import Pool, Share
 from redrive.processing.reception import Reception
 from redrive.processing.straight import Straight
 from redrive.processing.unacked import Unacked
@@ -62,6 +63,7 @@ class PartitionProcessor:
         self._verdicts = Verdicts(scope)
         self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
         self._straight = Straight()
+        self._pool = Pool()
         self._holding = Holding()
         self._given_back = GivenBack(tracker, self._lanes)
         self._reception = Reception(
@@ -82,7 +84,9 @@ class PartitionProcessor:
         if len(wanted) != len(records):
             keep = set(wanted)
             records = [record for record in records if record.offset in keep]
-        if self._goes_straight():
+        if self._needs_no_order():
+            self._pool.extend(records, now)
+        elif self._goes_straight():
             self._straight.extend(records, now)
         else:
             self._spread(now, report)
@@ -94,7 +98,8 @@ class PartitionProcessor:
     def at_once(self, records: Sequence[Record], now: int) -> Stretch | None:
         """Take records in that run in the order in which they were read; None: not these, now."""
         handler = self._plain_handler()
-        busy = self._lots or self._straight or self._unacked or not self._lanes.empty_handed
+        waiting = self._straight or self._pool or not self._lanes.empty_handed
+        busy = self._lots or self._unacked or waiting
         if handler is None or busy or self._given_back or self.goes_back or self.closed:
             return None
         offsets = [record.offset for record in records]
@@ -129,6 +134,26 @@ class PartitionProcessor:
         handler = self.app.handlers.get(self.partition.topic) if self.delay is None else None
         return handler if handler is not None and may_run_at_once(handler, self.scope) else None
 
+    def _needs_no_order(self) -> bool:
+        """Whether every free thread may take the next fresh record by itself."""
+        alone = not self.scope.many_threads or self.app.ordering != "unordered"
+        return not (alone or self._given_back or self._plain_handler() is None)
+
+    def collect(self) -> Report:
+        """Take what is done of those that threads have taken by themselves."""
+        return Report() if self.closed else self._pool.collect()
+
+    def _end_share(self, share: Share, now: int) -> Report:
+        self._lots.discard(share)
+        report = self.collect()
+        if share.seconds is not None and share.turns:
+            self._lanes.note_pace(share.seconds, share.turns)
+        if share.failed is not None:
+            self._failed_at_once(report, *share.failed, now)
+        if self._pool.odd:
+            self._reception.take_in(self._pool.take_odd(), now, report)
+        return report
+
     def _goes_straight(self) -> bool:
         """Whether fresh records wait for their turn without lanes: they are quick, none waits."""
         lanes = self._lanes
@@ -138,6 +163,14 @@ class PartitionProcessor:
         """Let all that waits in the order in which it was read go by lanes."""
         if self._straight:
             self._reception.take_in(self._straight.take_all(), now, report)
+
+    def _next_share(self) -> Share | None:
+        handler = self._plain_handler()
+        if not self._pool or handler is None:
+            return None
+        share = Share(self, handler, self._pool)
+        self._lots.add(share)
+        return share
 
     def _next_stretch(self) -> Stretch | None:
         handler = self._plain_handler()
@@ -195,7 +228,13 @@ class PartitionProcessor:
     @property
     def ready(self) -> int:
         """How many lots `next` has to give, about; 0: none."""
-        return self._lanes.ready or (1 if self._straight and not self._lots else 0)
+        by_themselves = 1 if self._straight and not self._lots else len(self._pool)
+        return self._lanes.ready or by_themselves
+
+    @property
+    def only_pool(self) -> bool:
+        """Whether nothing is ready but what threads take by themselves."""
+        return not self._lanes.ready
 
     @property
     def quick(self) -> bool:
@@ -225,7 +264,7 @@ class PartitionProcessor:
         """The next lot that may run; every lot must be completed."""
         works, lanes = self._lanes.take()
         if not works:
-            return self._next_stretch()
+            return self._next_share() or self._next_stretch()
         lot = Lot(self, works, lanes)
         self._lots.add(lot)
         if self._detained:
@@ -245,6 +284,8 @@ class PartitionProcessor:
             return Report()
         if isinstance(lot, Stretch):
             return self._end_stretch(lot, now)
+        if isinstance(lot, Share):
+            return self._end_share(lot, now)
         report = self._complete(lot, results, now, finished=finished)
         if self._straight and not self._goes_straight():
             self._spread(now, report)

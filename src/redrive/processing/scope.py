@@ -84,6 +84,8 @@ class Scope:
         self.log = logging.getLogger(f"redrive.{app.name}")
         self.units: Units | None = None
         """How lots run, where the delivery has a database; None: by themselves."""
+        self.many_threads = False
+        """Whether several threads run handlers: then those without order need not be handed out."""
         self.has_outbox = GUARANTEES[app.delivery].outbox
         self.acknowledge: Acknowledge = _nobody_listens
         self.consumer: Callable[[Work], Any] = self._no_consumer
