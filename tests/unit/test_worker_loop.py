@@ -138,7 +138,7 @@ def test_commits_do_not_wait_for_the_answer_to_the_last_but_only_a_few_are_on_th
     answer, made.bench.consumer._on_commit = made.bench.consumer._on_commit, lambda *_: None
     for offset in range(20):
         made.bench.step(*messages(offset))
-    assert [offset for offset, _ in made.bench.consumer.commits] == [*range(16)]
+    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1]
     answer(None, [])
     made.bench.step()
     assert made.bench.consumer.commits[-1] == (20, "")
@@ -148,16 +148,15 @@ def test_a_commit_that_arrives_after_a_later_one_is_corrected(shop):
     made = shop()
     answer, made.bench.consumer._on_commit = made.bench.consumer._on_commit, lambda *_: None
     made.bench.step(*messages(0))
-    made.bench.step(*messages(1))
     made.bench.step()
-    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 2]
-    for offset in (0, 2, 1):  # librdkafka has tried the second again
+    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1]
+    for offset in (1, 0):  # librdkafka has tried the first again
         answer(None, [confluent_kafka.TopicPartition("t", 0, offset)])
     made.bench.step()
-    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 2, 2]
-    answer(None, [confluent_kafka.TopicPartition("t", 0, 2)])
+    assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 1]
+    answer(None, [confluent_kafka.TopicPartition("t", 0, 1)])
     made.bench.step()
-    assert len(made.bench.consumer.commits) == 4
+    assert len(made.bench.consumer.commits) == 3
 
 
 def test_a_commit_without_an_answer_is_said_again(shop, monkeypatch):
