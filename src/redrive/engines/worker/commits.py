@@ -26,8 +26,8 @@ _AT_LEAST_EVERY: Final = 0.1
 """In batches: every 5 ms where 10 records or more are complete, else every 100 ms. So a crash
 repeats what was running, and little more."""
 _MOST_ON_THEIR_WAY: Final = 2
-"""The next need not wait for the answer to the last. More would not help: a broker takes those of one
-connection one after the other, and when their sender is killed those it has not taken are lost."""
+"""The next need not wait for the answer to the last. More would not help: a broker takes those of
+one connection one after the other, and those it has not taken are lost with their sender."""
 _SHARE: Final = 5
 _LOST_AFTER: Final = 30.0
 """Seconds without a word on a commit, after which it is not waited for any more."""
