@@ -35,20 +35,22 @@ def may_run_at_once(handler: Handler, scope: Scope) -> bool:
     return not special and scope.units is None
 
 
-class Stretch(Lot):
+class Turn(Lot):
+    """A thread's turn at fresh records: works are made only of those that fail."""
+
+    __slots__ = ("failed", "turns")
+
+    def __init__(self, processor: PartitionProcessor, handler: Handler) -> None:
+        super().__init__(processor, [], [], handler)
+        self.turns = 0
+        """How many had theirs, with the one that failed."""
+        self.failed: tuple[Work, BaseException] | None = None
+
+
+class Stretch(Turn):
     """Records of one partition, one after the other as they were read."""
 
-    __slots__ = (
-        "_received",
-        "_todo",
-        "current",
-        "failed",
-        "lane",
-        "odd",
-        "report",
-        "since",
-        "turns",
-    )
+    __slots__ = ("_received", "_todo", "current", "lane", "odd", "report", "since")
 
     def __init__(
         self,
@@ -57,16 +59,7 @@ class Stretch(Lot):
         records: Iterable[Record],
         received: int,
     ) -> None:
-        self.processor = processor
-        self.works = []
-        self.lanes = []
-        self.handler = handler
-        self.recovering = False
-        self.reported = 0
-        self.abandoned = False
-        self.finished = False
-        self.seconds = None
-        self.cancelled = False
+        super().__init__(processor, handler)
         self._received = received
         self._todo = deque(records)
         self.current: Record | None = None
@@ -75,9 +68,6 @@ class Stretch(Lot):
         """When it began."""
         self.report = Report()
         """Of those that are done."""
-        self.turns = 0
-        """How many had theirs, with the one that failed."""
-        self.failed: tuple[Work, BaseException] | None = None
         self.odd = False
         """Whether it ended at a record that is not fresh."""
         self.lane: Lane | None = None

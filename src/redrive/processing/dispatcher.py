@@ -92,8 +92,8 @@ class Dispatcher:
             self._take_told()
             now = self._clock.now()
             for processor in (*self._fresh, *self._parked):
-                self._tell(processor, processor.collect())
-                spread = processor.look_for_slow(now)
+                self._tell(processor, processor.fresh.collect())
+                spread = processor.fresh.look_for_slow(now)
                 if spread is not None:
                     self._tell(processor, spread)
                     self._news()
@@ -164,7 +164,7 @@ class Dispatcher:
         """
         if not isinstance(lot, Share) or not lot.may_go_on:
             return False
-        return lot.processor.only_pool and not any(
+        return lot.processor.fresh.alone and not any(
             each.ready for each in (*self._fresh, *self._parked) if each is not lot.processor
         )
 
@@ -204,12 +204,12 @@ class Dispatcher:
         self, processor: PartitionProcessor, records: Sequence[Record], until: float
     ) -> int:
         """Run the first of some records in the caller's thread; gives how many had their turn."""
-        stretch = None if self._paused else processor.at_once(records, self._clock.now())
+        stretch = None if self._paused else processor.fresh.at_once(records, self._clock.now())
         if stretch is None:
             return 0
         stretch.run(until)
         with self.changed:
-            self._tell(processor, processor.ran_at_once(stretch, records, self._clock.now()))
+            self._tell(processor, processor.fresh.ran_at_once(stretch, records, self._clock.now()))
             self._news()
         return stretch.turns
 

@@ -14,9 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from redrive.envelope import addressee
-from redrive.processing.at_once import FreshContext, call_fresh
+from redrive.processing.at_once import FreshContext, Turn, call_fresh
 from redrive.processing.outcomes import Report
-from redrive.processing.work import Lot, Work
 
 if TYPE_CHECKING:
     from redrive.handler import Handler
@@ -54,26 +53,14 @@ class Pool:
         return [self.odd.popleft() for _ in range(len(self.odd))]
 
 
-class Share(Lot):
-    """One thread's turn at a pool: record after record, until it is empty or the turn is over."""
+class Share(Turn):
+    """A turn at a pool: record after record, until it is empty or the turn is over."""
 
-    __slots__ = ("_pool", "failed", "turns")
+    __slots__ = ("_pool",)
 
     def __init__(self, processor: PartitionProcessor, handler: Handler, pool: Pool) -> None:
-        self.processor = processor
-        self.works = []
-        self.lanes = []
-        self.handler = handler
-        self.recovering = False
-        self.reported = 0
-        self.abandoned = False
-        self.finished = False
-        self.seconds = None
-        self.cancelled = False
+        super().__init__(processor, handler)
         self._pool = pool
-        self.turns = 0
-        """How many records it had, with the one that failed."""
-        self.failed: tuple[Work, BaseException] | None = None
 
     @property
     def may_go_on(self) -> bool:

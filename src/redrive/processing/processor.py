@@ -9,15 +9,14 @@ from redrive import decisions
 from redrive.errors import HandlerTimeout
 from redrive.guarantees import GUARANTEES
 from redrive.processing import outcomes
-from redrive.processing.at_once import Stretch, may_run_at_once
+from redrive.processing.at_once import Turn
+from redrive.processing.fresh import Fresh
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
 from redrive.processing.outcomes import Outcome, Report
-from redrive.processing.pool import Pool, Share
 from redrive.processing.reception import Reception
-from redrive.processing.straight import Straight
 from redrive.processing.unacked import Unacked
 from redrive.processing.verdicts import Verdicts
 from redrive.processing.work import (
@@ -32,7 +31,6 @@ from redrive.processing.work import (
 from redrive.record import Record, TopicPartition
 
 if TYPE_CHECKING:
-    from redrive.handler import Handler
     from redrive.processing.acks import AckTracker
     from redrive.processing.scope import Scope
 
@@ -62,8 +60,6 @@ class PartitionProcessor:
         together = GUARANTEES[self.app.delivery].database
         self._verdicts = Verdicts(scope)
         self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
-        self._straight = Straight()
-        self._pool = Pool()
         self._holding = Holding()
         self._given_back = GivenBack(tracker, self._lanes)
         self._reception = Reception(
@@ -72,6 +68,7 @@ class PartitionProcessor:
         self._detained: set[Work] = set()
         self._lots: set[Lot] = set()
         self._unacked = Unacked()
+        self.fresh = Fresh(self, self._lanes, self._reception, self._given_back, self._lots)
 
     # Records come in
 
@@ -84,124 +81,10 @@ class PartitionProcessor:
         if len(wanted) != len(records):
             keep = set(wanted)
             records = [record for record in records if record.offset in keep]
-        if self._needs_no_order():
-            self._pool.extend(records, now)
-        elif self._goes_straight():
-            self._straight.extend(records, now)
-        else:
-            self._spread(now, report)
+        if not self.fresh.take_in(records, now):
+            self.fresh.spread(now, report)
             self._reception.take_in(records, now, report)
         return report
-
-    # Records that run at once
-
-    def at_once(self, records: Sequence[Record], now: int) -> Stretch | None:
-        """Take records in that run in the order in which they were read; None: not these, now."""
-        handler = self._plain_handler()
-        waiting = self._straight or self._pool or not self._lanes.empty_handed
-        busy = self._lots or self._unacked or waiting
-        if handler is None or busy or self._given_back or self.goes_back or self.closed:
-            return None
-        offsets = [record.offset for record in records]
-        wanted = self.tracker.receive(offsets)
-        if len(wanted) == len(offsets):
-            return Stretch(self, handler, records, now)
-        self.tracker.give_back(wanted, self.epoch)  # some shall not run
-        return None
-
-    def ran_at_once(self, stretch: Stretch, records: Sequence[Record], now: int) -> Report:
-        """Take what came of them; those that had no turn will be offered."""
-        self.tracker.give_back([each.offset for each in records[stretch.turns :]], self.epoch)
-        if stretch.failed is not None:
-            self._failed_at_once(stretch.report, *stretch.failed, now)
-        return stretch.report
-
-    def look_for_slow(self, now: int) -> Report | None:
-        """If a record takes long, let those go on that need not wait for it; None: none does."""
-        straight = self._straight
-        if not straight.too_slow:
-            return None
-        straight.cut()
-        stretch = straight.stretch
-        if stretch is not None and stretch.current is not None:
-            stretch.lane = self._lanes.occupy(stretch.current)
-        report = Report()
-        self._spread(now, report)
-        return report
-
-    def _plain_handler(self) -> Handler | None:
-        """The handler, if its records may run in the order in which they were read."""
-        handler = self.app.handlers.get(self.partition.topic) if self.delay is None else None
-        return handler if handler is not None and may_run_at_once(handler, self.scope) else None
-
-    def _needs_no_order(self) -> bool:
-        """Whether every free thread may take the next fresh record by itself."""
-        alone = not self.scope.many_threads or self.app.ordering != "unordered"
-        return not (alone or self._given_back or self._plain_handler() is None)
-
-    def collect(self) -> Report:
-        """Take what is done of those that threads have taken by themselves."""
-        return Report() if self.closed else self._pool.collect()
-
-    def _end_share(self, share: Share, now: int) -> Report:
-        self._lots.discard(share)
-        report = self.collect()
-        if share.seconds is not None and share.turns:
-            self._lanes.note_pace(share.seconds, share.turns)
-        if share.failed is not None:
-            self._failed_at_once(report, *share.failed, now)
-        if self._pool.odd:
-            self._reception.take_in(self._pool.take_odd(), now, report)
-        return report
-
-    def _goes_straight(self) -> bool:
-        """Whether fresh records wait for their turn without lanes: they are quick, none waits."""
-        lanes = self._lanes
-        return lanes.quick and lanes.awake and not self._given_back and bool(self._plain_handler())
-
-    def _spread(self, now: int, report: Report) -> None:
-        """Let all that waits in the order in which it was read go by lanes."""
-        if self._straight:
-            self._reception.take_in(self._straight.take_all(), now, report)
-
-    def _next_share(self) -> Share | None:
-        handler = self._plain_handler()
-        if not self._pool or handler is None:
-            return None
-        share = Share(self, handler, self._pool)
-        self._lots.add(share)
-        return share
-
-    def _next_stretch(self) -> Stretch | None:
-        handler = self._plain_handler()
-        if not self._straight or self._lots or handler is None or not self._lanes.empty_handed:
-            return None
-        stretch = self._straight.begin(self, handler)
-        self._lots.add(stretch)
-        return stretch
-
-    def _end_stretch(self, stretch: Stretch, now: int) -> Report:
-        self._lots.discard(stretch)
-        self._straight.end(stretch)
-        if stretch.seconds is not None and stretch.turns:
-            self._lanes.note_pace(stretch.seconds, stretch.turns)
-        report = stretch.report
-        if stretch.failed is not None:
-            self._failed_at_once(report, *stretch.failed, now)
-        else:
-            if stretch.odd or not self._goes_straight():
-                self._spread(now, report)
-            if stretch.lane is not None:
-                self._lanes.free(stretch.lane)
-        return report
-
-    def _failed_at_once(self, report: Report, work: Work, error: BaseException, now: int) -> None:
-        """Take the failure of a record that ran at once: from here on it is as any other."""
-        work.lane = self._lanes.occupy(work.record)
-        self._spread(now, report)  # those that have to stay behind it do
-        lot = Lot(self, [work], [] if work.lane is None else [work.lane])
-        failed = self.complete(lot, [error], now)
-        report.outcomes += failed.outcomes
 
     # Time passes
 
@@ -228,13 +111,7 @@ class PartitionProcessor:
     @property
     def ready(self) -> int:
         """How many lots `next` has to give, about; 0: none."""
-        by_themselves = 1 if self._straight and not self._lots else len(self._pool)
-        return self._lanes.ready or by_themselves
-
-    @property
-    def only_pool(self) -> bool:
-        """Whether nothing is ready but what threads take by themselves."""
-        return not self._lanes.ready
+        return self._lanes.ready or self.fresh.ready
 
     @property
     def quick(self) -> bool:
@@ -264,7 +141,7 @@ class PartitionProcessor:
         """The next lot that may run; every lot must be completed."""
         works, lanes = self._lanes.take()
         if not works:
-            return self._next_share() or self._next_stretch()
+            return self.fresh.next()
         lot = Lot(self, works, lanes)
         self._lots.add(lot)
         if self._detained:
@@ -282,13 +159,10 @@ class PartitionProcessor:
         """
         if self.closed:
             return Report()
-        if isinstance(lot, Stretch):
-            return self._end_stretch(lot, now)
-        if isinstance(lot, Share):
-            return self._end_share(lot, now)
+        if isinstance(lot, Turn):
+            return self.fresh.end(lot, now)
         report = self._complete(lot, results, now, finished=finished)
-        if self._straight and not self._goes_straight():
-            self._spread(now, report)
+        self.fresh.look_at_pace(now, report)
         return report
 
     def _complete(self, lot: Lot, results: Sequence[Result], now: int, *, finished: bool) -> Report:
@@ -415,7 +289,7 @@ class PartitionProcessor:
         """Lots under way end after the record that runs now."""
         for lot in self._lots:
             lot.cancelled = True
-        self._straight.cut()
+        self.fresh.cut()
 
     def close(self) -> None:
         """The partition was taken away: nothing new begins, and late results do not count."""

@@ -88,12 +88,18 @@ class Lot:
         "works",
     )
 
-    def __init__(self, processor: PartitionProcessor, works: list[Work], lanes: list[Lane]) -> None:
+    def __init__(
+        self,
+        processor: PartitionProcessor,
+        works: list[Work],
+        lanes: list[Lane],
+        handler: Handler | None = None,
+    ) -> None:
         self.processor = processor
         self.works = works
         self.lanes = lanes
-        self.handler = works[0].handler
-        self.recovering = works[0].ending is not None
+        self.handler = handler or works[0].handler
+        self.recovering = bool(works) and works[0].ending is not None
         self.reported = 0
         self.abandoned = False
         """Set when its thread did not come back in time: whatever it brings later is too late."""
