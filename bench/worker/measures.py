@@ -46,17 +46,19 @@ class Clock:
         return self.last - self.first
 
 
-def begin(app: App, bootstrap: str) -> Worker:
+def begin(app: App, bootstrap: str, *, one_core: bool = False) -> Worker:
     """Run an app in this process."""
     module = ModuleType("bench_app")
     module.app = app  # type: ignore[attr-defined]  # -- as a user's module has one
     sys.modules["bench_app"] = module
-    return start("bench_app:app", options=Options(), bootstrap=bootstrap)
+    return start("bench_app:app", options=Options(one_core=one_core), bootstrap=bootstrap)
 
 
-def run(app: App, bootstrap: str, over: Callable[[float], bool]) -> Worker:
+def run(
+    app: App, bootstrap: str, over: Callable[[float], bool], *, one_core: bool = False
+) -> Worker:
     """Run an app in this process until it is over."""
-    worker = begin(app, bootstrap)
+    worker = begin(app, bootstrap, one_core=one_core)
     while not over(0.2):
         worker.check()
     worker.stop()
@@ -75,7 +77,15 @@ def run_until_done(app: App, bootstrap: str, count: int) -> Worker:
 
 
 def sleeping(
-    *, bootstrap: str, name: str, topic: str, count: int, ordering: str, form: str, concurrency: int
+    *,
+    bootstrap: str,
+    name: str,
+    topic: str,
+    count: int,
+    ordering: str,
+    form: str,
+    concurrency: int,
+    one_core: bool,
 ) -> dict[str, float]:
     """Handlers that wait as long as their record says."""
     clock = Clock(count)
@@ -97,7 +107,7 @@ def sleeping(
             time.sleep(int(record.value) / 1e6)
             clock.ended()
 
-    run(app, bootstrap, clock.all_ended.wait)
+    run(app, bootstrap, clock.all_ended.wait, one_core=one_core)
     return {"seconds": clock.seconds}
 
 

@@ -207,6 +207,7 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
     result = redrive(
         "run", shop(), "--engine", "worker", "--max-in-flight", "7", "--max-bytes-in-flight", "8",
         "--drain", "9ms", "--revoke-wait", "2m", "--instance", "me", "--group-protocol", "consumer",
+        "--one-core",
     )  # fmt: skip
     assert result.exit_code == 0, result.exception
     assert given == [
@@ -217,6 +218,7 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
             revoke_wait=120_000,
             instance="me",
             protocol="consumer",
+            one_core=True,
         )
     ]
 

@@ -106,6 +106,13 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     revoke_wait: Annotated[
         str, typer.Option(help="Worker: how long it may when its partition goes to another.")
     ] = "10s",
+    one_core: Annotated[
+        bool,
+        typer.Option(
+            "--one-core",
+            help="Worker: keep to one core; for many threads whose handlers wait.",
+        ),
+    ] = False,
 ) -> None:
     """Run an app: its source topics, and its delay topics as they become due.
 
@@ -126,6 +133,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
             max_bytes_in_flight=max_bytes_in_flight,
             drain=milliseconds(drain),
             revoke_wait=milliseconds(revoke_wait),
+            one_core=one_core,
         )
         from redrive.cli.worker_process import run_worker
 

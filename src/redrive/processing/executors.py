@@ -163,6 +163,7 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         dispatcher, scope = self._dispatcher, self._scope
+        scope.begin_thread()
         while (lot := dispatcher.wait_and_take(self._is_closing)) is not None:
             if scope.units is not None:
                 scope.units.run(lot, dispatcher)
@@ -245,7 +246,9 @@ class AsyncExecutor:
             waiting.cancel()
 
     def _make_threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._concurrency, thread_name_prefix="redrive-beside")
+        return ThreadPoolExecutor(
+            self._concurrency, "redrive-beside", initializer=self._scope.begin_thread
+        )
 
     def _stop_loop(self, *, wait: bool = True) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

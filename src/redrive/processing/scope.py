@@ -86,6 +86,8 @@ class Scope:
         """How lots run, where the delivery has a database; None: by themselves."""
         self.many_threads = False
         """Whether several threads run handlers: then those without order need not be handed out."""
+        self.begin_thread: Callable[[], None] = _as_it_is
+        """Called first by each thread that runs handlers."""
         self.has_outbox = GUARANTEES[app.delivery].outbox
         self.acknowledge: Acknowledge = _nobody_listens
         self.consumer: Callable[[Work], Any] = self._no_consumer
@@ -154,6 +156,10 @@ class Scope:
         return ids.from_origin(
             self.topic_ids.get(record.topic, record.topic), record.partition, record.offset
         )
+
+
+def _as_it_is() -> None:
+    pass
 
 
 def _nobody_listens(work: Work, _: Result) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import urllib.error
@@ -255,3 +256,27 @@ def test_large_records_are_held_back_by_their_bytes(world, start):
     (world.folder / "go").touch()
     world.wait(run, "all", lambda: world.lag("in") == 0)
     run.stop()
+
+
+def test_one_core_is_kept_to_while_it_runs(world, start):
+    target = world.app(
+        """
+        import os
+
+        app = App(NAME, ordering="unordered", concurrency=8)
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            note(cores=sorted(os.sched_getaffinity(0)), policy=os.sched_getscheduler(0))
+        """
+    )
+    before = os.sched_getaffinity(0)
+    world.send("in", *(b"%d" % number for number in range(50)))
+    run = start(target, one_core=True)
+    world.wait(run, "all", lambda: len(world.notes()) == 50)
+    (cores,) = {tuple(note["cores"]) for note in world.notes()}
+    assert len(cores) == 1
+    assert {note["policy"] for note in world.notes()} == {os.SCHED_BATCH}
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    run.worker.stop()
+    assert os.sched_getaffinity(0) == before

@@ -2,19 +2,17 @@
 
 A static member that comes back by its name gets its partitions at once, and nobody else is
 disturbed. Two processes must never use one name at the same time, so names are numbers that are
-held by a lock for as long as the process lives: the operating system lets go of it, whatever
-happens to the process.
+held by a lock for as long as the process lives.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import socket
-import tempfile
 from pathlib import Path
 from typing import IO, Final
+
+from redrive.engines.worker.locks import folder_of, hold_first
 
 _MOST: Final = 10_000
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]")
@@ -28,19 +26,13 @@ class Membership:
         if given is not None:
             self.instance = given
             return
-        folder = folder or Path(tempfile.gettempdir()) / f"redrive-workers-{os.getuid()}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in range(_MOST):
-            file = (folder / f"{app}-{number}.lock").open("w")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.close()
-                continue
-            self._file = file
-            self.instance = f"{_UNFIT.sub('-', socket.gethostname())}-{number}"
-            return
-        raise OSError(f"no free name for a worker in {folder}")
+        folder = folder or folder_of("workers")
+        held = hold_first(folder, (f"{app}-{number}" for number in range(_MOST)))
+        if held is None:
+            raise OSError(f"no free name for a worker in {folder}")
+        name, self._file = held
+        number = name.removeprefix(f"{app}-")
+        self.instance = f"{_UNFIT.sub('-', socket.gethostname())}-{number}"
 
     def close(self) -> None:
         """Let another process have the name."""

@@ -31,3 +31,5 @@ class Options:
     """Milliseconds that running work has to end when the worker is stopped."""
     revoke_wait: int = 10_000
     """Milliseconds that running work has to end when its partition goes to another worker."""
+    one_core: bool = False
+    """Whether it keeps to one core: for handlers that wait, on many threads."""

@@ -25,6 +25,7 @@ from redrive.engines.worker.figures import Counting
 from redrive.engines.worker.looking import Looking
 from redrive.engines.worker.loop import Loop, NameInUseError
 from redrive.engines.worker.membership import Membership
+from redrive.engines.worker.one_core import OneCore
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.reopening import Reopening
 from redrive.engines.worker.transacting import TransactionDelivering
@@ -123,6 +124,7 @@ class Worker:
             until=options.until,
         )
         self._membership = Membership(app.name, options.instance)
+        self._one_core: OneCore | None = None
         self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
 
     # What users do
@@ -130,6 +132,9 @@ class Worker:
     def start(self) -> None:
         """Open the resources, join the group and begin."""
         tune_collector()
+        if self._options.one_core:
+            self._one_core = OneCore()
+            self._scope.begin_thread = self._one_core.begin_thread
         self._executor.start(self._dispatcher)
         try:
             self._looking.start()
@@ -252,6 +257,8 @@ class Worker:
             pass  # only for what is told at the end
         self._log.close()
         self._membership.close()
+        if self._one_core is not None:
+            self._one_core.close()
 
     def _close_consumer(self) -> None:
         consumer = getattr(self, "_consumer", None)

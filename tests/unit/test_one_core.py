@@ -1,0 +1,156 @@
+"""Workers that keep to one core each, and names that are held."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from redrive.engines.worker import one_core
+from redrive.engines.worker.membership import Membership
+from redrive.engines.worker.one_core import OneCore
+from redrive.errors import ConfigurationError
+
+CHILD = """
+import sys
+from pathlib import Path
+from redrive.engines.worker.one_core import OneCore
+mine = OneCore(Path(sys.argv[1]))
+print(mine.core, flush=True)
+sys.stdin.read()
+"""
+
+
+class Other:
+    """A process of its own that keeps to a core until it is ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        self.core = self._process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def others(tmp_path):
+    started = []
+
+    def start():
+        started.append(Other(tmp_path))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
+@pytest.fixture
+def mine(tmp_path):
+    taken = OneCore(tmp_path)
+    yield taken
+    taken.close()
+
+
+def in_a_thread(function):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_all_threads_keep_to_it_also_those_that_come_later(tmp_path):
+    before = os.sched_getaffinity(0)
+    over = threading.Event()
+    early = threading.Thread(target=over.wait)
+    early.start()
+    mine = OneCore(tmp_path)
+    try:
+        found = [os.sched_getaffinity(0), os.sched_getaffinity(early.native_id)]
+        found.append(in_a_thread(lambda: os.sched_getaffinity(0)))
+        mine.close()
+        after = [os.sched_getaffinity(0), os.sched_getaffinity(early.native_id)]
+    finally:
+        mine.close()
+        over.set()
+        early.join()
+    assert found == [{min(before)}] * 3
+    assert after == [before] * 2
+
+
+def test_only_threads_of_handlers_step_back(mine):
+    def begin():
+        mine.begin_thread()
+        return os.sched_getscheduler(0)
+
+    assert in_a_thread(begin) == os.SCHED_BATCH
+    assert in_a_thread(lambda: os.sched_getscheduler(0)) == os.SCHED_OTHER
+
+
+def test_each_worker_has_its_own(others):
+    cores = sorted(os.sched_getaffinity(0))
+    found = [others().core for _ in cores]
+    assert found == [str(core) for core in cores]
+    assert others().core == "None"
+
+
+def test_the_core_of_one_that_was_killed_is_free_again(others):
+    first = others()
+    first.end()
+    assert others().core == first.core
+
+
+def test_where_all_are_taken_it_runs_on_any(others, tmp_path, caplog):
+    before = os.sched_getaffinity(0)
+    for _ in before:
+        others()
+    late = OneCore(tmp_path)
+    late.begin_thread()
+    assert os.sched_getaffinity(0) == before
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    assert "other workers keep to all cores" in caplog.text
+    late.close()
+
+
+def test_a_system_that_cannot_says_so(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "sched_setaffinity")
+    with pytest.raises(ConfigurationError, match="cannot keep a process to a core"):
+        OneCore(tmp_path)
+
+
+def test_a_system_that_does_not_allow_it_says_so(monkeypatch, tmp_path):
+    def refuse(cores):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(one_core, "_keep_to", refuse)
+    with pytest.raises(ConfigurationError, match=r"does not allow it .*not permitted"):
+        OneCore(tmp_path)
+
+
+def test_members_of_a_machine_have_names_of_their_own(tmp_path):
+    with ExitStack() as held:
+
+        def member(app, given=None):
+            return held.enter_context(closing(Membership(app, given, tmp_path)))
+
+        first, second, of_another_app = member("shop"), member("shop"), member("shop-0")
+        assert first.instance.endswith("-0")
+        assert second.instance.endswith("-1")
+        assert of_another_app.instance.endswith("-0")
+        first.close()
+        assert member("shop").instance == first.instance
+        assert member("shop", "given").instance == "given"
