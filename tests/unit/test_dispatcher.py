@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from redrive import App, RetryPolicy
 from redrive.choices import Ordering
@@ -97,10 +98,77 @@ def test_one_hot_key_does_not_starve_the_others() -> None:
     assert seen == [{"hot"}, {"cold"}, {"cool"}]
 
 
+def test_others_that_keep_coming_do_not_starve_a_hot_key() -> None:
+    desk = Desk(concurrency=1)
+    processor = desk.fresh(["hot"] * 1_000 + ["cold"])
+    seen: list[set[str]] = []
+    for number in range(20):
+        lot = desk.dispatcher.take()
+        assert lot is not None
+        seen.append(keys_of(lot))
+        desk.finish(lot)
+        desk.dispatcher.offer(processor, [Record("t", 0, 2_000 + number, b"%d" % number, b"")])
+    assert seen.count({"hot"}) >= 4
+
+
 def test_a_hot_key_takes_one_slot_only() -> None:
     desk = Desk(concurrency=4)
     desk.fresh(["hot"] * 1_000 + ["a", "b", "c"])
     assert sorted(key for lot in desk.take_all() for key in keys_of(lot)) == ["a", "b", "c", "hot"]
+
+
+def turns(desk: Desk, lots: list[Lot], count: int) -> Iterator[set[str]]:
+    """The keys of the next lots, each taken when the oldest under way has ended."""
+    for _ in range(count):
+        desk.finish(lots.pop(0))
+        lot = desk.dispatcher.take()
+        assert lot is not None
+        lots.append(lot)
+        yield keys_of(lot)
+
+
+def test_a_hot_key_need_not_wait_for_all_others_before_its_next_lot() -> None:
+    desk = Desk(concurrency=4)
+    desk.fresh(["hot"] * 10_000 + [f"cold {n}" for n in range(1_000)])
+    lots = desk.take_all()
+    found = list(turns(desk, lots, 60))
+    assert found.count({"hot"}) == 15
+    assert len({key for keys in found for key in keys}) == 1 + 45
+
+
+def test_hot_keys_leave_half_of_the_threads_to_the_others() -> None:
+    desk = Desk(concurrency=4)
+    hot = [f"hot {n}" for n in range(8)]
+    desk.fresh([*hot * 5_000, *(f"cold {n}" for n in range(200))])
+    lots = desk.take_all()
+    assert len(list(turns(desk, lots, 8))) == 8  # until each of the first has ended
+    for _ in turns(desk, lots, 80):
+        assert sum(keys_of(lot) <= set(hot) for lot in lots) <= 2
+
+
+def test_a_hot_key_has_large_lots_where_others_have_threads_left() -> None:
+    desk = Desk(concurrency=4)
+    desk.fresh([f"hot {n}" for n in range(4)] * 10_000)
+    assert [len(lot.works) for lot in desk.take_all()] == [500, 64, 64, 64]
+
+
+def test_hot_keys_take_turns_and_have_all_threads_if_nobody_else_wants_them() -> None:
+    desk = Desk(concurrency=4)
+    desk.fresh([f"hot {n}" for n in range(8)] * 10_000)
+    lots = desk.take_all()
+    found = list(turns(desk, lots, 80))
+    assert len(lots) == 4
+    assert Counter(key for keys in found for key in keys) == {f"hot {n}": 10 for n in range(8)}
+
+
+def test_hot_keys_records_without_a_key_and_the_others_take_turns() -> None:
+    desk = Desk(concurrency=2)
+    processor = desk.partition()
+    keys = [*[b"hot"] * 1_000, *(b"cold %d" % n for n in range(100)), *[None] * 1_000]
+    desk.dispatcher.offer(processor, [Record("t", 0, n, key) for n, key in enumerate(keys)])
+    lots = desk.take_all()
+    found = [min(keys)[:4] for keys in turns(desk, lots, 40)]
+    assert min(Counter(found)[kind] for kind in ("hot", "cold", "")) >= 9, found
 
 
 def test_records_without_a_key_and_keyed_ones_take_turns() -> None:

@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 LOT: Final = 64
 """The most records handed to a thread at once: handing over one by one costs more than running."""
 
+LARGE_LOT: Final = 500
+"""Of lanes with much to do, and where handlers are quick."""
 QUICK: Final = 0.0001
 """Seconds per record, below which lots are large, of several lanes, and run by few threads."""
-QUICK_LOT: Final = 500
 
 
 class Lanes:
     """The work of one topic-partition, waiting to run.
 
-    Lanes take turns: after its lot a lane goes to the end of the queue, so that a hot key cannot
-    starve the others. Records without order (unordered, or with a null key) are in no lane.
+    Lanes take turns: after its lot a lane goes to the end of its queue. Lanes with much to do have
+    a queue of their own, because everybody would have to wait for them at the end: every second
+    turn, until they have half of the threads. So a hot key cannot starve the others. Records
+    without order (unordered, or with a null key) are in no lane.
     """
 
     def __init__(self, ordering: Ordering, concurrency: int, *, together: bool = False) -> None:
@@ -39,6 +42,9 @@ class Lanes:
         thread runs Python at a time."""
         self._lanes: dict[object, Lane] = {}
         self._ready: deque[Lane] = deque()
+        self._long: deque[Lane] = deque()
+        self._long_turn = True
+        self._long_running = 0
         self._free: deque[Work] = deque()
         self._sleeping: list[tuple[int, int, Lane | Work]] = []
         self._sequence = count()
@@ -133,27 +139,29 @@ class Lanes:
     @property
     def ready(self) -> int:
         """How many lanes, and records in no lane, may run now."""
-        return len(self._ready) + len(self._free)
+        return len(self._ready) + len(self._long) + len(self._free)
 
     def take(self) -> tuple[list[Work], list[Lane]]:
         """The next lot: from one lane, or of records in no lane; nothing if nothing is ready."""
         self._free_turn = not self._free_turn
-        if self._free and (self._free_turn or not self._ready):
+        first = self._first()
+        if self._free and (self._free_turn or first is None):
             return self._take_free(), []
-        if not self._ready:
+        if first is None:
             return [], []
-        lane = self._ready.popleft()
+        lane = self._take_first()
         head = lane.queue[0]
-        size = _lot_size(head, QUICK_LOT if self.quick else LOT)
+        large = self.quick or (lane.long and not self._together and self._may_have_more_long)
+        size = _lot_size(head, LARGE_LOT if large else LOT)
         works = _alike(lane.queue, size)
         lanes = [lane]
         several = self._together or self.quick or head.handler.batch is not None
         most = self._most_lanes(head, size) if several else 1
-        while len(lanes) < most and len(works) < size and self._ready:
+        while len(lanes) < most and len(works) < size and (first := self._first()) is not None:
             # A batch is filled from several lanes; each is busy until the call has ended.
-            if not _same(head, self._ready[0].queue[0]):
+            if not _same(head, first.queue[0]):
                 break
-            lane = self._ready.popleft()
+            lane = self._take_first()
             works += _alike(lane.queue, size - len(works))
             lanes.append(lane)
         return works, lanes
@@ -183,6 +191,8 @@ class Lanes:
 
     def free(self, lane: Lane, *, until: int | None = None) -> None:
         """The lot of that lane has ended: its next record may run, or from `until` on."""
+        self._long_running -= lane.long
+        lane.long = False
         if not lane.queue:
             self._lanes.pop(lane.key, None)
         else:
@@ -202,7 +212,32 @@ class Lanes:
         if self.quick and not self._together:
             return size  # few threads share the work: see `quick`
         # As few as leave enough for all threads.
-        return max(1, (len(self._ready) + 1) // (2 * self._concurrency))
+        ready = len(self._ready) + len(self._long)
+        return max(1, (ready + 1) // (2 * self._concurrency))
+
+    def _first(self) -> Lane | None:
+        """The lane whose turn it is."""
+        queue = self._whose_turn()
+        return queue[0] if queue else None
+
+    def _take_first(self) -> Lane:
+        queue = self._whose_turn()
+        lane = queue.popleft()
+        lane.long = len(lane.queue) > LOT
+        self._long_running += lane.long
+        self._long_turn = queue is not self._long
+        return lane
+
+    def _whose_turn(self) -> deque[Lane]:
+        if not self._long or not self._ready:
+            return self._ready or self._long
+        turn = self._long_turn and self._may_have_more_long
+        return self._long if turn else self._ready
+
+    @property
+    def _may_have_more_long(self) -> bool:
+        """Whether lanes with much to do have less than half of the threads."""
+        return self._long_running < self._concurrency // 2
 
     def _take_free(self) -> list[Work]:
         free = self._free
@@ -215,7 +250,8 @@ class Lanes:
         if until is not None:
             heappush(self._sleeping, (until, next(self._sequence), what))
         elif isinstance(what, Lane):
-            self._ready.append(what)
+            long = len(what.queue) > LOT and self._concurrency > 1
+            (self._long if long else self._ready).append(what)
         else:
             self._free.append(what)
 

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 class Lane:
     """A stream of work with its own order: only its head may run, and only once at a time."""
 
-    __slots__ = ("key", "queue")
+    __slots__ = ("key", "long", "queue")
 
     def __init__(self, key: object) -> None:
         self.key = key
+        self.long = False
+        """Whether much was to do when its lot under way was taken."""
         self.queue: deque[Work] = deque()
 
 
