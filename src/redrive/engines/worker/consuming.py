@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any, Final
 
 import confluent_kafka
@@ -17,6 +18,9 @@ from redrive.ports import Position
 from redrive.record import Record, TopicPartition
 
 _error: Final = methodcaller("error")
+_topic: Final = methodcaller("topic")
+_partition: Final = methodcaller("partition")
+_first: Final = itemgetter(0)
 _CLASSIC: Final = {
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": 20_000,
@@ -55,11 +59,19 @@ def sorted_out(
         messages = [message for message in messages if message.error() is None]
     lots: Lots = {}
     # They come in runs of one partition each, and are made records run by run: in half the time.
-    for (topic, number), run in groupby(messages, _place):
-        place = TopicPartition(topic, number)
-        lot = records_of(list(run), place)
+    for place, run in _runs(messages):
+        lot = records_of(run, place)
         lots[place] = lots[place] + lot if place in lots else lot
     return lots, ends, errors
+
+
+def _runs(messages: list[Message]) -> Iterator[tuple[TopicPartition, list[Message]]]:
+    places = list(zip(map(_topic, messages), map(_partition, messages), strict=True))
+    if places and places.count(places[0]) == len(places):  # as nearly always
+        yield TopicPartition(*places[0]), messages
+        return
+    for place, run in groupby(zip(places, messages, strict=True), _first):
+        yield TopicPartition(*place), [message for _, message in run]
 
 
 def _note(message: Message, ends: list[tuple[TopicPartition, int]], errors: list[Trouble]) -> None:
@@ -70,10 +82,6 @@ def _note(message: Message, ends: list[tuple[TopicPartition, int]], errors: list
         ends.append((TopicPartition(topic, number or 0), message.offset() or 0))
     else:
         errors.append((error, None if topic is None else TopicPartition(topic, number or 0)))
-
-
-def _place(message: Message) -> tuple[Any, Any]:
-    return message.topic(), message.partition()
 
 
 def kafkas(place: TopicPartition, position: Position | None = None) -> Any:

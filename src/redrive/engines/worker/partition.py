@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from redrive.processing.acks import AckTracker
 from redrive.processing.processor import PartitionProcessor
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from redrive.ports import Position
     from redrive.processing.scope import Scope
     from redrive.record import Record, TopicPartition
+
+_key: Final = itemgetter(3)
+_value: Final = itemgetter(4)
 
 
 class Partition:
@@ -45,9 +49,8 @@ class Partition:
 
     def note_received(self, records: list[Record]) -> None:
         """Take note of how much came in, once it was taken."""
-        size = 0
-        for record in records:  # a plain loop: it is run for every record
-            size += len(record[3] or b"") + len(record[4] or b"")
+        size = sum(map(len, filter(None, map(_key, records))))
+        size += sum(map(len, filter(None, map(_value, records))))
         last = records[-1].offset
         self._sizes.append((last, size))
         self._bytes += size
