@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+import pytest
+
 from redrive import App, RetryPolicy
 from redrive.choices import Ordering
 from redrive.envelope import fresh
@@ -13,7 +15,7 @@ from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
-from redrive.processing.work import Lot
+from redrive.processing.work import PENDING, Lot
 from redrive.record import Record, TopicPartition
 from redrive.testing import VirtualClock
 
@@ -136,20 +138,63 @@ def test_a_hot_key_need_not_wait_for_all_others_before_its_next_lot() -> None:
     assert len({key for keys in found for key in keys}) == 1 + 45
 
 
-def test_hot_keys_leave_half_of_the_threads_to_the_others() -> None:
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_hot_keys_leave_half_of_the_threads_to_the_others(partitions: int) -> None:
     desk = Desk(concurrency=4)
     hot = [f"hot {n}" for n in range(8)]
-    desk.fresh([*hot * 5_000, *(f"cold {n}" for n in range(200))])
+    for number in range(partitions):
+        desk.fresh([*hot * 2_000, *(f"cold {n}" for n in range(200))], number)
     lots = desk.take_all()
     assert len(list(turns(desk, lots, 8))) == 8  # until each of the first has ended
     for _ in turns(desk, lots, 80):
         assert sum(keys_of(lot) <= set(hot) for lot in lots) <= 2
 
 
-def test_a_hot_key_has_large_lots_where_others_have_threads_left() -> None:
+@pytest.mark.parametrize(("pace", "large"), [(0.002, 500), (0.005, 200), (0.1, 64)])
+def test_a_hot_key_has_large_lots_where_others_have_threads_left(pace: float, large: int) -> None:
     desk = Desk(concurrency=4)
     desk.fresh([f"hot {n}" for n in range(4)] * 10_000)
-    assert [len(lot.works) for lot in desk.take_all()] == [500, 64, 64, 64]
+    first = desk.take_all()
+    assert [len(lot.works) for lot in first] == [64] * 4  # nobody knows yet how long they take
+    for lot in first:
+        lot.seconds = pace * len(lot.works)
+        desk.finish(lot)
+    assert [len(lot.works) for lot in desk.take_all()] == [large, large, 64, 64]
+
+
+def test_a_hot_key_has_its_turn_also_if_new_ones_become_hot_before_theirs() -> None:
+    desk = Desk(concurrency=4)
+    processor = desk.fresh(["hot"] * 10_000)
+    lots = desk.take_all()
+    found: list[set[str]] = []
+    for number in range(60):
+        offset = 10_000 + 400 * number
+        keys = [b"%d" % (4 * number + each % 4) for each in range(400)]
+        records = [Record("t", 0, offset + n, key, b"") for n, key in enumerate(keys)]
+        desk.dispatcher.offer(processor, records)
+        lots += desk.take_all()
+        found += turns(desk, lots, 1)
+    assert {"hot"} in found[10:]
+
+
+def test_a_partition_that_goes_gives_back_its_share_of_the_threads() -> None:
+    desk = Desk(concurrency=4)
+    gone = desk.fresh([f"hot {n}" for n in range(4)] * 1_000, 0)
+    late = desk.take_all()
+    assert desk.scope.long_lanes.running == 4
+    desk.dispatcher.remove(gone)
+    assert desk.scope.long_lanes.running == 0
+    for lot in late:
+        desk.finish(lot)
+    assert desk.scope.long_lanes.running == 0
+
+
+def test_a_hot_key_that_waits_for_its_acknowledgement_has_no_thread() -> None:
+    desk = Desk(concurrency=4, ack="manual")
+    desk.fresh([f"hot {n}" for n in range(4)] * 1_000)
+    for lot in desk.take_all():
+        desk.dispatcher.report(lot, [PENDING])
+    assert desk.scope.long_lanes.running == 0
 
 
 def test_hot_keys_take_turns_and_have_all_threads_if_nobody_else_wants_them() -> None:

@@ -18,8 +18,19 @@ LOT: Final = 64
 
 LARGE_LOT: Final = 500
 """Of lanes with much to do, and where handlers are quick."""
+LARGE_LOT_SECONDS: Final = 1.0
+"""How long a large lot of a lane with much to do takes, at most, as far as can be known."""
 QUICK: Final = 0.0001
 """Seconds per record, below which lots are large, of several lanes, and run by few threads."""
+
+
+class LongLanes:
+    """How many threads are with lanes that have much to do, over all partitions of a process."""
+
+    def __init__(self, concurrency: int) -> None:
+        self.most = concurrency // 2
+        """So many go before others: half of the threads are left to those."""
+        self.running = 0
 
 
 class Lanes:
@@ -31,10 +42,18 @@ class Lanes:
     without order (unordered, or with a null key) are in no lane.
     """
 
-    def __init__(self, ordering: Ordering, concurrency: int, *, together: bool = False) -> None:
+    def __init__(
+        self,
+        ordering: Ordering,
+        concurrency: int,
+        long_lanes: LongLanes | None = None,
+        *,
+        together: bool = False,
+    ) -> None:
         """With `together`, a lot is taken from several lanes: one transaction for all of them."""
         self._ordering = ordering
         self._concurrency = concurrency
+        self._long_lanes = long_lanes or LongLanes(concurrency)
         self._together = together
         self._pace: float | None = None
         self.quick = False
@@ -45,6 +64,7 @@ class Lanes:
         self._long: deque[Lane] = deque()
         self._long_turn = True
         self._long_running = 0
+        """Of this partition."""
         self._free: deque[Work] = deque()
         self._sleeping: list[tuple[int, int, Lane | Work]] = []
         self._sequence = count()
@@ -149,10 +169,13 @@ class Lanes:
             return self._take_free(), []
         if first is None:
             return [], []
+        before_others = self._long_may_go_before
         lane = self._take_first()
         head = lane.queue[0]
-        large = self.quick or (lane.long and not self._together and self._may_have_more_long)
-        size = _lot_size(head, LARGE_LOT if large else LOT)
+        long = len(lane.queue) > LOT and head.handler.ack != "manual"
+        size = _lot_size(head, self._size(large=long and before_others))
+        if long:
+            self._note_long(lane)
         works = _alike(lane.queue, size)
         lanes = [lane]
         several = self._together or self.quick or head.handler.batch is not None
@@ -191,12 +214,19 @@ class Lanes:
 
     def free(self, lane: Lane, *, until: int | None = None) -> None:
         """The lot of that lane has ended: its next record may run, or from `until` on."""
-        self._long_running -= lane.long
-        lane.long = False
+        if lane.long and self._long_running:
+            lane.long = False
+            self._long_running -= 1
+            self._long_lanes.running -= 1
         if not lane.queue:
             self._lanes.pop(lane.key, None)
         else:
             self._start(lane, until)
+
+    def close(self) -> None:
+        """The partition has gone: its lots end, and nobody frees their lanes."""
+        self._long_lanes.running -= self._long_running
+        self._long_running = 0
 
     def empty(self, lane: Lane) -> list[Work]:
         """Take all that waits in the lane out of it."""
@@ -222,22 +252,36 @@ class Lanes:
 
     def _take_first(self) -> Lane:
         queue = self._whose_turn()
-        lane = queue.popleft()
-        lane.long = len(lane.queue) > LOT
-        self._long_running += lane.long
         self._long_turn = queue is not self._long
-        return lane
+        return queue.popleft()
 
     def _whose_turn(self) -> deque[Lane]:
-        if not self._long or not self._ready:
-            return self._ready or self._long
-        turn = self._long_turn and self._may_have_more_long
-        return self._long if turn else self._ready
+        ready = self._ready
+        while ready and self._is_long(ready[0]):  # it has grown since it was put there
+            self._long.append(ready.popleft())
+        if not self._long or not ready:
+            return ready or self._long
+        return self._long if self._long_turn and self._long_may_go_before else ready
+
+    def _is_long(self, lane: Lane) -> bool:
+        """Whether much is to do; one thread alone has to be fair to all."""
+        return len(lane.queue) > LOT and self._concurrency > 1
 
     @property
-    def _may_have_more_long(self) -> bool:
-        """Whether lanes with much to do have less than half of the threads."""
-        return self._long_running < self._concurrency // 2
+    def _long_may_go_before(self) -> bool:
+        return self._long_lanes.running < self._long_lanes.most
+
+    def _size(self, *, large: bool) -> int:
+        if self.quick:
+            return LARGE_LOT
+        if not large or self._together or self._pace is None:
+            return LOT
+        return max(LOT, min(LARGE_LOT, int(LARGE_LOT_SECONDS / self._pace)))
+
+    def _note_long(self, lane: Lane) -> None:
+        lane.long = True
+        self._long_running += 1
+        self._long_lanes.running += 1
 
     def _take_free(self) -> list[Work]:
         free = self._free
@@ -250,8 +294,7 @@ class Lanes:
         if until is not None:
             heappush(self._sleeping, (until, next(self._sequence), what))
         elif isinstance(what, Lane):
-            long = len(what.queue) > LOT and self._concurrency > 1
-            (self._long if long else self._ready).append(what)
+            (self._long if self._is_long(what) else self._ready).append(what)
         else:
             self._free.append(what)
 

@@ -59,7 +59,9 @@ class PartitionProcessor:
         self.closed = False
         together = GUARANTEES[self.app.delivery].database
         self._verdicts = Verdicts(scope)
-        self._lanes = Lanes(self.app.ordering, self.app.concurrency, together=together)
+        self._lanes = Lanes(
+            self.app.ordering, self.app.concurrency, scope.long_lanes, together=together
+        )
         self._holding = Holding()
         self._given_back = GivenBack(tracker, self._lanes)
         self._reception = Reception(
@@ -293,6 +295,8 @@ class PartitionProcessor:
 
     def close(self) -> None:
         """The partition was taken away: nothing new begins, and late results do not count."""
+        if not self.closed:
+            self._lanes.close()
         self.closed = True
         self.cut_lots()
 

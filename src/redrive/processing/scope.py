@@ -14,6 +14,7 @@ from redrive import ids
 from redrive.envelope import Envelope
 from redrive.errors import ContextError
 from redrive.guarantees import GUARANTEES
+from redrive.processing.lanes import LongLanes
 from redrive.processing.work import Lot, Result, Work
 from redrive.record import IdentifiedWrite, Record, Write
 
@@ -86,6 +87,7 @@ class Scope:
         """How lots run, where the delivery has a database; None: by themselves."""
         self.many_threads = False
         """Whether several threads run handlers: then those without order need not be handed out."""
+        self.long_lanes = LongLanes(app.concurrency)
         self.begin_thread: Callable[[], None] = _as_it_is
         """Called first by each thread that runs handlers."""
         self.has_outbox = GUARANTEES[app.delivery].outbox

@@ -14,6 +14,7 @@ import pytest
 from driver import Driver
 
 from redrive.engines.starts import DataLossError
+from redrive.engines.worker import one_core
 from redrive.record import Write
 
 NOTES = """
@@ -258,7 +259,8 @@ def test_large_records_are_held_back_by_their_bytes(world, start):
     run.stop()
 
 
-def test_one_core_is_kept_to_while_it_runs(world, start):
+def test_one_core_is_kept_to_while_it_runs(world, start, monkeypatch, tmp_path):
+    monkeypatch.setattr(one_core, "folder_of", lambda _: tmp_path)
     target = world.app(
         """
         import os
@@ -279,4 +281,26 @@ def test_one_core_is_kept_to_while_it_runs(world, start):
     assert {note["policy"] for note in world.notes()} == {os.SCHED_BATCH}
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
     run.worker.stop()
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_start_that_fails_leaves_the_process_on_all_cores(world, start, monkeypatch, tmp_path):
+    monkeypatch.setattr(one_core, "folder_of", lambda _: tmp_path)
+    target = world.app(
+        """
+        app = App(NAME)
+
+        @app.resource
+        def broken():
+            raise OSError("no such service")
+            yield
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            pass
+        """
+    )
+    before = os.sched_getaffinity(0)
+    with pytest.raises(OSError, match="no such service"):
+        start(target, one_core=True)
     assert os.sched_getaffinity(0) == before

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Final
@@ -22,7 +23,10 @@ _TASKS: Final = Path("/proc/self/task")
 
 
 class OneCore:
-    """A core that no other worker of this machine keeps to, for as long as this one lives."""
+    """A core that no other worker keeps to that sees the same locks, as long as this one lives.
+
+    Which one is chance: workers in containers of their own do not see each other's locks.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         if not hasattr(os, "sched_setaffinity"):
@@ -31,17 +35,18 @@ class OneCore:
         self._file: IO[str] | None = None
         self.core: int | None = None
         """Which one it is; None: all of them are taken."""
-        held = hold_first(folder or folder_of("cores"), map(str, sorted(self._before)))
+        cores = random.sample(sorted(self._before), len(self._before))
+        held = hold_first(folder or folder_of("cores"), map(str, cores))
         if held is None:
-            log.warning("--one-core: other workers keep to all cores; this one runs on any of them")
+            log.warning("--one-core: other workers keep to all cores; this one shares them")
             return
         name, self._file = held
         self.core = int(name)
         try:
             _keep_to({self.core})
-        except PermissionError as error:
-            self._file.close()
-            told = f"--one-core: the system does not allow it ({error})"
+        except OSError as error:
+            self.close()
+            told = f"--one-core: the system does not let a process keep to a core ({error})"
             raise ConfigurationError(told) from None
         log.info("keeps to core %d", self.core)
 
@@ -50,16 +55,25 @@ class OneCore:
 
         The one that runs has Python's lock: to be put aside by those that want it only costs time.
         """
-        if self.core is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        if self.core is None:
+            return
+        try:
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        except OSError as error:
+            log.debug("threads stay as they are: %s", error)
 
     def close(self) -> None:
         """Run on all cores again, and let another worker have this one."""
-        if self._file is not None:
+        if self._file is None:
+            return
+        try:
             _keep_to(self._before)
-            self._file.close()
-            self._file = None
-            self.core = None
+        except OSError as error:
+            log.warning("--one-core: the process stays on core %s: %s", self.core, error)
+        self._file.close()
+        self._file = None
+        self.core = None
 
 
 def _keep_to(cores: Collection[int]) -> None:

@@ -135,7 +135,11 @@ class Worker:
         if self._options.one_core:
             self._one_core = OneCore()
             self._scope.begin_thread = self._one_core.begin_thread
-        self._executor.start(self._dispatcher)
+        try:
+            self._executor.start(self._dispatcher)
+        except BaseException:
+            self._leave_core()
+            raise
         try:
             self._looking.start()
             self._make_loop()
@@ -257,6 +261,9 @@ class Worker:
             pass  # only for what is told at the end
         self._log.close()
         self._membership.close()
+        self._leave_core()
+
+    def _leave_core(self) -> None:
         if self._one_core is not None:
             self._one_core.close()
 
