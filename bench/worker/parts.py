@@ -58,14 +58,16 @@ def sleeping(world: World, measure: Measure) -> bool:
         Case("unordered, threads, --one-core", skewed, "unordered", 1.6, one_core=True),
     ]
     print(f"{SLEEPING:,} records that wait 0 to 5 ms, one partition, concurrency {CONCURRENCY},")
-    print("from the first handler's start to the last one's end, against the ideal")
+    print("from the first handler's start to the last one's end, against the ideal; best of 2")
     _sleep(world, measure, cases[0], waits)  # once for the broker, which has just started
-    bare = measure("bare_sleeping", waits=waits, concurrency=CONCURRENCY)["seconds"]
+    bare = min(
+        measure("bare_sleeping", waits=waits, concurrency=CONCURRENCY)["seconds"] for _ in range(2)
+    )
     ratio = bare / (sum(waits) / CONCURRENCY / 1e6)
     print(f"  {'nothing but Python threads':<34} {bare * 1000:7.0f} ms   {ratio:.2f} of ideal")
     kept = []
     for case in cases:
-        seconds = _sleep(world, measure, case, waits)
+        seconds = min(_sleep(world, measure, case, waits) for _ in range(2))
         ratio = seconds / (_ideal(case, waits) / 1e6)
         told = f"{case.told:<34} {seconds * 1000:7.0f} ms"
         kept.append(_tell(told, ratio, "of ideal", at_most=case.limit))
