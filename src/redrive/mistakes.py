@@ -132,11 +132,6 @@ def _of_delivery(app: App, handler: Handler) -> Iterator[str]:
             f"manual acks cannot be combined with {app.delivery}: its transaction is committed"
             " when the handler returns, and cannot wait for an acknowledgement"
         )
-    if handler.is_uninterruptible:
-        yield (
-            f"timeout= with {app.delivery} needs an async handler: the transaction of a"
-            " function that does not come back would stay open"
-        )
 
 
 def _is_whole(number: object) -> bool:

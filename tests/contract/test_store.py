@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from stores import InMemory, InPostgres, Stepped, committed
 
-from redrive.delivery.store import Claim, Found
+from redrive.delivery.store import Claim, Found, StoreDownError
 from redrive.processing.resources import without_loop
 from redrive.record import IdentifiedWrite, Write
 
@@ -141,3 +141,32 @@ def test_what_is_old_enough_expires(under_test) -> None:
         session.claim(TWO)
     assert not without_loop(under_test.store.expire(older_than=5_000, is_async=False))
     assert under_test.known() == {"2": done(TWO)}
+
+
+def test_a_session_that_is_broken_off_has_done_nothing_and_cannot(under_test) -> None:
+    hung = Stepped(under_test.store)
+    hung.claim(ONE)
+    without_loop(hung.session.watch())
+    without_loop(hung.session.break_off())
+    assert under_test.known() == {}
+    with committed(under_test.store) as session:
+        assert session.claim(ONE, TWO) == {}  # and nobody waits for it
+    with pytest.raises(StoreDownError):
+        hung.commit()
+    hung.roll_back()
+    assert under_test.known() == {"1": done(ONE), "2": done(TWO)}
+
+
+def test_as_many_sessions_can_be_broken_off_as_there_are_threads_to_lose(under_test) -> None:
+    hung = [Stepped(under_test.store) for _ in range(4)]  # all that the store has
+    for each in hung:
+        without_loop(each.session.watch())
+        without_loop(each.session.break_off())
+    with committed(under_test.store) as session:
+        session.claim(ONE)
+    for each in hung:
+        each.roll_back()
+    places = [Stepped(under_test.store) for _ in range(4)]  # no more and no less than before
+    for each in places:
+        each.roll_back()
+    assert under_test.known() == {"1": done(ONE)}

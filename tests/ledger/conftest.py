@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from processes import Process
 from sides import Make, Side
 
 from redrive import App
@@ -45,5 +46,21 @@ def make(database, connection) -> Iterator[Make]:
         return made[-1]
 
     yield side
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def process(database, connection) -> Iterator[Callable[[App], Process]]:
+    """Makes processes of apps, with a table for effects in their database."""
+    connection.execute("create table effect (value text not null)")
+    connection.commit()
+    made: list[Process] = []
+
+    def make(app: App) -> Process:
+        made.append(Process(app, database))
+        return made[-1]
+
+    yield make
     for each in made:
         each.close()

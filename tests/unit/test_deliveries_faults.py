@@ -102,13 +102,6 @@ def test_manual_acks_are_refused_with_the_reason() -> None:
             app.check()
 
 
-def test_a_sync_handler_with_a_time_out_is_refused_with_the_reason() -> None:
-    app = made("idempotent")
-    app.handler("orders", timeout="1s")(lambda record, ctx: None)
-    with pytest.raises(ConfigurationError, match="would stay open"):
-        app.check()
-
-
 def test_the_connection_is_the_handlers_only_while_it_runs() -> None:
     app = made("idempotent")
     kept = []

@@ -80,6 +80,17 @@ class Session(Guard, Protocol):
         """
         ...
 
+    async def watch(self) -> None:
+        """Be ready to be broken off: what is called next may not come back."""
+        ...
+
+    async def break_off(self) -> None:
+        """End the transaction, which is watched, from another thread than its own, and undo it.
+
+        Its ids are free when this returns, and its own thread cannot do anything in it any more.
+        """
+        ...
+
     async def mark(self, marks: Marks) -> None:
         """Say what became of the claimed ids that are not simply done."""
         ...

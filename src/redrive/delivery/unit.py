@@ -87,6 +87,9 @@ class Unit:
         self._repeats: dict[Work, tuple[Claim, Work]] = {}
         """Records whose id another one of this unit has."""
         self._found: dict[str, Found] = {}
+        self._failure: BaseException | None = None
+        """What all have failed with, if they have: then nobody is called."""
+        self.session: Session | None = None
         self.judged = Judged()
         self.called = 0
         self.seconds = 0.0
@@ -94,9 +97,12 @@ class Unit:
 
     async def run(self, session: Session, until: float) -> None:
         """All steps; but for the first, no record begins after `until` on the monotonic clock."""
+        self.session = session
         token = current.set(session)
         try:
             await self._claim(session)
+            if self._lot.may_hang:
+                await session.watch()
             begin = monotonic()
             if self._lot.in_one_call:
                 await self._call_together(session)
@@ -118,6 +124,10 @@ class Unit:
     def ended_transaction(self, error: RedriveError) -> None:
         """Take note that the only record's handler does what it may not: it is not called again."""
         self._known[self._works[0]] = error
+
+    def have_failed(self, error: BaseException) -> None:
+        """Take note of what all records have failed with: nobody is called."""
+        self._failure = error
 
     # Claims
 
@@ -164,42 +174,44 @@ class Unit:
 
     async def _call_one_by_one(self, session: Session, until: float) -> None:
         stopped: set[Lane] = set()
-        is_async = self._lot.is_async
         for work in self._works:
             if work.lane in stopped:
                 continue
             if self._lot.cancelled or (self.called and monotonic() >= until):
                 break
-            if not await self._call_one(work, session, is_async=is_async) and work.lane is not None:
+            if not await self._call_one(work, session) and work.lane is not None:
                 stopped.add(work.lane)
 
-    async def _call_one(self, work: Work, session: Session, *, is_async: bool) -> bool:
+    async def _call_one(self, work: Work, session: Session) -> bool:
         """Whether those behind it in its lane may run."""
         if work in self._repeats:
             return self._judge_repeat(work)
         if work in self._known:
             result = self._known[work]
+        elif self._failure is not None:
+            result = self._failure
         else:
-            result = await self._timed(work, session, is_async=is_async)
+            result = await self._timed(work, session)
         self._judge(work, result)
         return not isinstance(result, BaseException) or self.judged.goes_on(work)
 
-    async def _timed(self, work: Work, session: Session, *, is_async: bool) -> Result:
+    async def _timed(self, work: Work, session: Session) -> Result:
         self.called += 1
         scope = self._tools.scope
         if scope.times is None:
-            return await guarded.call(work, scope, session, is_async=is_async)
+            return await guarded.call(work, scope, session, self._lot)
         began = monotonic()
-        result = await guarded.call(work, scope, session, is_async=is_async)
+        result = await guarded.call(work, scope, session, self._lot)
         scope.times.add(monotonic() - began)
         return result
 
     async def _call_together(self, session: Session) -> None:
         given = [w for w in self._works if w not in self._repeats and w not in self._known]
-        if given and not self._lot.cancelled:
+        if self._failure is not None:
+            self._known.update(dict.fromkeys(given, self._failure))
+        elif given and not self._lot.cancelled:
             self.called = len(given)
-            is_async = self._lot.is_async
-            results = await guarded.call_batch(given, self._tools.scope, session, is_async=is_async)
+            results = await guarded.call_batch(given, self._tools.scope, session, self._lot)
             self._known.update(zip(given, results, strict=True))
         for work in self._works:
             if work in self._known:

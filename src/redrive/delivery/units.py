@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from redrive.errors import ContextError, PublishError, RedriveError
 from redrive.processing.judged import Judged
 from redrive.processing.outcomes import durable
 from redrive.processing.resources import without_loop
+from redrive.processing.scope import GivenUpError
 from redrive.processing.work import Lane, Lot, Work
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Units:
         self._inbox_ttl = inbox_ttl
         self._expire_at = monotonic() + _EXPIRE_EVERY
         self._pace: dict[str, float] = {}
+        self._open: dict[Lot, tuple[_Course, Unit]] = {}
+        """Of lots whose function may hang: how far they have come."""
         self._stuck: dict[Work, int] = {}
         """How long records waited last that cannot be committed even alone."""
 
@@ -76,6 +80,28 @@ class Units:
         """Run a lot whose function is async, and finish it."""
         await self._run(lot, dispatcher, until)
 
+    def give_up(
+        self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
+    ) -> None:
+        """End the unit of a lot whose thread does not come back, fail these, finish the lot."""
+        without_loop(self._give_up(lot, works, error, dispatcher))
+
+    async def _give_up(
+        self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
+    ) -> None:
+        course, unit = self._open.pop(lot)
+        unit.judged.undo()
+        try:
+            if unit.session is not None:
+                await unit.session.break_off()
+        except RedriveError as trouble:
+            self._outage(trouble, course)
+        else:
+            again = Lot(lot.processor, list(works), [])  # the one that is given up cannot commit
+            await self._fail(error, again, again.works, course, dispatcher)
+        finally:
+            dispatcher.finish(lot, course.whole)
+
     def forget(self, message_ids: list[str]) -> None:
         """Let these be handled when they come again: they were buried without a unit of work."""
         if self._tools.guarantee.inbox:
@@ -101,34 +127,54 @@ class Units:
                     course.detain(course.rest(), wait)
                     break
                 await self._unit(lot, works, course, dispatcher, until)
+        except GivenUpError as error:
+            log.warning("%s: what it did does not count", error)
+            return
         finally:
-            dispatcher.finish(lot, course.whole)
+            if not lot.abandoned:  # else somebody else does, or did
+                self._open.pop(lot, None)
+                dispatcher.finish(lot, course.whole)
         await self._expire(is_async=lot.is_async)
 
     async def _unit(
         self, lot: Lot, works: list[Work], course: _Course, dispatcher: Dispatcher, until: float
     ) -> None:
         unit = Unit(self._tools, lot, works)
+        if lot.may_hang:
+            self._open[lot] = course, unit
         try:
             await self._in_session(unit, lot, until)
-        except (StoreBusyError, TransactionEndedError, PublishError) as error:
-            if isinstance(error, PublishError) and error.outage:
-                self._outage(error, course)
-            elif len(works) > 1:
-                course.alone = True  # so that one of them does not hold the others
-            elif isinstance(error, TransactionEndedError):
-                await self._refuse(error, lot, works, course, dispatcher)
-            else:
-                self._stand_aside(error, works[0], course)
-        except RevokedError:
-            course.give_up()
-        except StoreDownError as error:
-            self._outage(error, course)
-        except Exception as error:  # a mistake of ours: nothing is lost, and it is told
-            log.exception("a unit of work failed")
-            self._outage(error, course)
+        except GivenUpError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever it is, somebody waits and nothing is lost
+            await self._undone(error, lot, works, course, dispatcher)
         else:
             self._committed(unit, lot, works, course, dispatcher)
+
+    async def _undone(
+        self,
+        error: Exception,
+        lot: Lot,
+        works: list[Work],
+        course: _Course,
+        dispatcher: Dispatcher,
+    ) -> None:
+        """Nothing of a unit happened: decide who has to wait."""
+        outage = isinstance(error, PublishError) and error.outage
+        if isinstance(error, RevokedError):
+            course.give_up()
+        elif outage or not isinstance(error, (StoreBusyError, TransactionEndedError, PublishError)):
+            if not isinstance(error, (StoreDownError, PublishError)):
+                # A mistake of ours: nothing is lost, and it is told.
+                log.error("a unit of work failed", exc_info=error)
+            self._outage(error, course)
+        elif len(works) > 1:
+            course.alone = True  # so that one of them does not hold the others
+        elif isinstance(error, TransactionEndedError):
+            # What the handler committed on its own cannot be undone; its record has failed.
+            await self._fail(error, lot, works, course, dispatcher)
+        else:
+            self._stand_aside(error, works[0], course)
 
     async def _in_session(self, unit: Unit, lot: Lot, until: float) -> None:
         async with self._store.session(is_async=lot.is_async) as session:
@@ -174,19 +220,24 @@ class Units:
         )
         course.detain([work], self._tools.clock.now() + wait)
 
-    async def _refuse(
+    async def _fail(
         self,
-        error: TransactionEndedError,
+        error: BaseException,
         lot: Lot,
         works: list[Work],
         course: _Course,
         dispatcher: Dispatcher,
     ) -> None:
-        """What the handler committed on its own cannot be undone; its record has failed."""
+        """Let records fail without calling anybody."""
         unit = Unit(self._tools, lot, works)
-        unit.ended_transaction(error)
+        if isinstance(error, TransactionEndedError):
+            unit.ended_transaction(error)
+        else:
+            unit.have_failed(error)
         try:
             await self._in_session(unit, lot, inf)
+        except RevokedError:
+            course.give_up()
         except RedriveError as trouble:
             self._outage(trouble, course)
         else:

@@ -15,11 +15,14 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from redrive.delivery.store import StoreDownError
 from redrive.ledger.wires import AsyncWire, SyncWire, Wire, is_broken, is_in_transaction, translated
 
 LOCK_TIMEOUT: Final = 5000
 """Milliseconds that a statement waits for a rival, before it is tried again later."""
 _CONNECT_SECONDS: Final = 5
+_END: Final = sql.SQL("select pg_terminate_backend(%s, %s)")
+_END_MILLISECONDS: Final = 5000
 
 
 class Connections:
@@ -32,6 +35,8 @@ class Connections:
         self._lock = Lock()
         self._idle: list[Wire] = []
         self._free = Semaphore(most)
+        self._broken_off: list[Wire] = []
+        """Those of threads that have not come back yet: another has their place."""
         self._on_loop: _OnLoop | None = None
 
     @asynccontextmanager
@@ -41,12 +46,35 @@ class Connections:
             async with self._loop_side().take(self) as wire:
                 yield wire
             return
-        with self._free:
+        self._free.acquire()
+        own_place = True
+        try:
             wire = self._from(self._idle) or await self.connect(is_async=False)
             try:
                 yield wire
             finally:
-                self.put_back(self._idle, wire)
+                own_place = not self._was_broken_off(wire)
+                if own_place:
+                    self.put_back(self._idle, wire)
+                else:
+                    _close(wire)
+        finally:
+            if own_place:
+                self._free.release()
+
+    async def break_off(self, wire: Wire, backend: int | None) -> None:
+        """End a connection whose thread does not come back, and let another have its place.
+
+        By the server, which also ends what runs there: the connection itself is in the hands of its
+        thread, and nobody else may touch it.
+        """
+        with self._lock:
+            self._broken_off.append(wire)
+        self._free.release()
+        async with self.take(is_async=False) as other:
+            [(ended,)] = await other.fetch(_END, [backend, _END_MILLISECONDS])
+        if not ended:
+            raise StoreDownError(f"PostgreSQL: the session {backend} did not end")
 
     async def connect(self, *, is_async: bool) -> Wire:
         """A new connection."""
@@ -78,6 +106,13 @@ class Connections:
         else:
             with self._lock:
                 idle.append(wire)
+
+    def _was_broken_off(self, wire: Wire) -> bool:
+        with self._lock:
+            if wire not in self._broken_off:
+                return False
+            self._broken_off.remove(wire)
+            return True
 
     def _from(self, idle: list[Wire]) -> Wire | None:
         with self._lock:

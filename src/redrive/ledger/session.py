@@ -17,6 +17,7 @@ from redrive.delivery.store import (
     TransactionEndedError,
 )
 from redrive.errors import ContextError, DuplicateOutboxId
+from redrive.ledger.connections import Connections
 from redrive.ledger.inbox import Inbox
 from redrive.ledger.outbox import Outbound, Outbox
 from redrive.ledger.wires import (
@@ -34,14 +35,18 @@ from redrive.record import IdentifiedWrite, Write
 
 _SAVEPOINT: Final = sql.SQL("savepoint redrive_call")
 _NEXT_SAVEPOINT: Final = sql.SQL("release savepoint redrive_call; savepoint redrive_call")
+_BACKEND: Final = sql.SQL("select pg_backend_pid()")
 _BACK: Final = sql.SQL("rollback to savepoint redrive_call")
 
 
 class PostgresSession:
     """One transaction on one connection."""
 
-    def __init__(self, wire: Wire, inbox: Inbox, outbox: Outbox) -> None:
+    def __init__(self, wire: Wire, inbox: Inbox, outbox: Outbox, connections: Connections) -> None:
         self._wire = wire
+        self._connections = connections
+        self._backend: int | None = None
+        """The server's process, where it was asked for."""
         self._inbox = inbox
         self._outbox = outbox
         self._whole: Block = None
@@ -152,6 +157,14 @@ class PostgresSession:
         found = await self._inbox.claim(self._wire, claims)
         self._new = [claim.id for claim in claims if claim.id not in found]
         return found
+
+    async def watch(self) -> None:
+        """Ask which process of the server it is: what is called next may not come back."""
+        [(self._backend,)] = await self._wire.fetch(_BACKEND)
+
+    async def break_off(self) -> None:
+        """End the transaction, which is watched, from another thread than its own, and undo it."""
+        await self._connections.break_off(self._wire, self._backend)
 
     async def mark(self, marks: Marks) -> None:
         """Say what became of claimed ids that are not simply done."""

@@ -45,7 +45,7 @@ class PostgresStore:
         self._connections.forget_idle()
 
     async def _started(self, wire: Wire, *, is_async: bool) -> PostgresSession:
-        session = PostgresSession(wire, self._inbox, self._outbox)
+        session = PostgresSession(wire, self._inbox, self._outbox, self._connections)
         try:
             await session.start()
         except StoreDownError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from math import inf
@@ -140,13 +140,13 @@ class ThreadExecutor:
     def give_up_hung(self) -> int:
         """Give up handlers whose time-out is over, and put a new thread in each one's place."""
         given_up = hanging.give_up_hung(self._scope, self._dispatcher)
-        for _ in given_up:
-            self._start_thread()
+        for each in given_up:
+            self._start_thread(each)
         return len(given_up)
 
-    def _start_thread(self) -> None:
+    def _start_thread(self, instead: hanging.GivenUp | None = None) -> None:
         name = f"redrive-{self._scope.app.name}-{len(self._threads)}"
-        thread = Thread(target=self._work, name=name, daemon=True)
+        thread = Thread(target=self._work, args=(instead,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -161,12 +161,16 @@ class ThreadExecutor:
         without_loop(self._resources.close())
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _work(self) -> None:
+    def _work(self, instead: hanging.GivenUp | None) -> None:
         dispatcher, scope = self._dispatcher, self._scope
         scope.begin_thread()
+        if instead is not None:
+            _end_unit(scope, instead, dispatcher)
         while (lot := dispatcher.wait_and_take(self._is_closing)) is not None:
             if scope.units is not None:
                 scope.units.run(lot, dispatcher)
+                if lot.abandoned:
+                    return  # another thread has its place by now
                 continue
             while lot is not None:
                 results = calling.run(lot, scope, _teller(dispatcher, lot))
@@ -199,7 +203,7 @@ class AsyncExecutor:
         self._told = False
         self._lost = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[Lot, asyncio.Future[list[Result]]] = {}
+        self._waiting: dict[Lot, asyncio.Future[Any]] = {}
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources, then begin to take lots."""
@@ -236,8 +240,9 @@ class AsyncExecutor:
             self._lost = True
             lost, self._beside = self._beside, self._make_threads()
             lost.shutdown(wait=False)
-        for call in given_up:
-            self._loop.call_soon_threadsafe(self._let_go, call.lot)
+        for each in given_up:
+            self._beside.submit(_end_unit, self._scope, each, self._dispatcher)
+            self._loop.call_soon_threadsafe(self._let_go, each.call.lot)
         return len(given_up)
 
     def _let_go(self, lot: Lot) -> None:
@@ -296,8 +301,7 @@ class AsyncExecutor:
             if taken.is_async:
                 await units.run_async(taken, self._dispatcher)
             else:
-                run = partial(units.run, taken, self._dispatcher)
-                await self._loop.run_in_executor(self._beside, run)
+                await self._run_beside(taken, partial(units.run, taken, self._dispatcher))
             taken = None if self._closing else self._dispatcher.take()
 
     async def _wait_until_idle(self, within: float) -> bool:
@@ -320,19 +324,30 @@ class AsyncExecutor:
         tell = _teller(self._dispatcher, lot)
         if lot.is_async:
             return await calling.run_async(lot, self._scope, tell)
-        call = self._loop.run_in_executor(self._beside, calling.run, lot, self._scope, tell)
+        return await self._run_beside(lot, partial(calling.run, lot, self._scope, tell)) or []
+
+    async def _run_beside(self, lot: Lot, run: Callable[[], _T]) -> _T | None:
+        """What it gives; None: it was given up."""
+        call = self._loop.run_in_executor(self._beside, run)
         self._waiting[lot] = call
         try:
             return await call
         except asyncio.CancelledError:
             if not lot.abandoned:
                 raise
-            return []
+            return None
         finally:
             self._waiting.pop(lot, None)
 
     def _submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+def _end_unit(scope: Scope, given_up: hanging.GivenUp, dispatcher: Dispatcher) -> None:
+    """End a call that was given up, where it is part of a unit of work."""
+    if scope.units is not None:
+        call, error = given_up
+        scope.units.give_up(call.lot, call.works, error, dispatcher)
 
 
 async def _event() -> asyncio.Event:

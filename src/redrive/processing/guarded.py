@@ -5,13 +5,14 @@ Written once for sync and async functions: what is sync never waits, and so need
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from redrive.errors import ContextError
 from redrive.processing import calling
 from redrive.processing.scope import Scope
-from redrive.processing.work import DUPLICATE, Result, Work
+from redrive.processing.work import DUPLICATE, Lot, Result, Work
 from redrive.record import Write
 
 
@@ -34,22 +35,22 @@ class Guard(Protocol):
         ...
 
 
-async def call(work: Work, scope: Scope, guard: Guard, *, is_async: bool) -> Result:
-    """Call the function for one record, which was decoded."""
+async def call(work: Work, scope: Scope, guard: Guard, lot: Lot) -> Result:
+    """Call the function for one record of a lot, which was decoded."""
     await guard.begin()
-    result = await calling.call_decoded(work, scope, is_async=is_async)
+    with _watched(lot, [work], scope):
+        result = await calling.call_decoded(work, scope, is_async=lot.is_async)
     if isinstance(result, BaseException):
         await guard.undo(result)
         return result
     return await _kept(guard, result, result if isinstance(result, list) else ())
 
 
-async def call_batch(
-    works: Sequence[Work], scope: Scope, guard: Guard, *, is_async: bool
-) -> list[Result]:
+async def call_batch(works: Sequence[Work], scope: Scope, guard: Guard, lot: Lot) -> list[Result]:
     """Call a batch handler; one by one, where it did not say which of its records failed."""
     await guard.begin()
-    results = await calling.call_batch_decoded(works, scope, is_async=is_async)
+    with _watched(lot, works, scope):
+        results = await calling.call_batch_decoded(works, scope, is_async=lot.is_async)
     if isinstance(results, BaseException):
         await guard.undo(results)
         failed: Result = results
@@ -60,7 +61,18 @@ async def call_batch(
             return results
     if len(works) == 1:
         return [failed]
-    return [(await call_batch([work], scope, guard, is_async=is_async))[0] for work in works]
+    return [(await call_batch([work], scope, guard, lot))[0] for work in works]
+
+
+@contextmanager
+def _watched(lot: Lot, works: Sequence[Work], scope: Scope) -> Iterator[None]:
+    """Let it be noticed if a function that cannot be interrupted does not come back."""
+    if not lot.may_hang:
+        yield
+        return
+    scope.watch(lot, works)
+    yield  # no error gets past a call
+    scope.came_back(lot)
 
 
 async def _kept(guard: Guard, result: Result, sends: Sequence[Write]) -> Result:

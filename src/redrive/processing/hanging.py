@@ -6,7 +6,7 @@ import logging
 import sys
 import traceback
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.errors import HandlerTimeout
 
@@ -17,9 +17,20 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive.processing")
 
 
-def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[UnderWay]:
-    """Give up the calls whose time is over; gives them. Their threads cannot be ended."""
-    given_up: list[UnderWay] = []
+class GivenUp(NamedTuple):
+    """A call that was given up, and what its records have failed with."""
+
+    call: UnderWay
+    error: HandlerTimeout
+
+
+def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[GivenUp]:
+    """Give up the calls whose time is over; gives them. Their threads cannot be ended.
+
+    Those within units of work are only taken over: whoever can wait for the database has to end
+    them (`Units.give_up`).
+    """
+    given_up: list[GivenUp] = []
     now = monotonic()
     for thread, call in list(scope.under_way.items()):
         timeout = call.work.handler.timeout
@@ -30,12 +41,14 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[UnderWay]:
             f"the handler of {call.work.handler.topic!r} did not end within {timeout} ms"
             f" for {call.work.record.place}"
         )
-        if not dispatcher.give_up(call.lot, error):
+        in_unit = scope.units is not None
+        if not (scope.take_over(thread, call) if in_unit else dispatcher.give_up(call.lot, error)):
             continue
         log.error(
-            "%s; its policy decides about the record. Its thread cannot be ended: it is replaced,"
+            "%s; %sits policy decides about the record. Its thread cannot be ended: it is replaced,"
             " and lost until the handler returns. It is here:\n%s",
             error,
+            "its database transaction is ended, and " if in_unit else "",
             stack,
             extra={
                 "app": scope.app.name,
@@ -44,7 +57,7 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[UnderWay]:
                 "offset": call.work.record.offset,
             },
         )
-        given_up.append(call)
+        given_up.append(GivenUp(call, error))
     return given_up
 
 

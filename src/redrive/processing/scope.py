@@ -6,13 +6,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from threading import Lock, get_ident
+from time import monotonic
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from redrive import envelope as envelopes
 from redrive import ids
 from redrive.envelope import Envelope
-from redrive.errors import ContextError
+from redrive.errors import ContextError, RedriveError
 from redrive.guarantees import GUARANTEES
 from redrive.processing.lanes import LongLanes
 from redrive.processing.work import Lot, Result, Work
@@ -31,6 +33,12 @@ class UnderWay(NamedTuple):
     work: Work
     since: float
     """On the monotonic clock."""
+    works: Sequence[Work] = ()
+    """All of the call, where it is part of a unit of work."""
+
+
+class GivenUpError(RedriveError):
+    """A call came back after it was given up: its records were judged, and are not its own."""
 
 
 class Times(Protocol):
@@ -58,6 +66,12 @@ class Units(Protocol):
 
     def connection(self) -> Any:
         """The database connection of the unit of work under way here."""
+        ...
+
+    def give_up(
+        self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
+    ) -> None:
+        """End the unit of a lot whose thread does not come back, fail these, finish the lot."""
         ...
 
     def forget(self, message_ids: list[str]) -> None:
@@ -95,6 +109,7 @@ class Scope:
         self.consumer: Callable[[Work], Any] = self._no_consumer
         self.under_way: dict[int, UnderWay] = {}
         """By thread, of handlers with a time-out: which call it is in, or was in last."""
+        self._giving_up = Lock()
         self.times: Times | None = None
         """Where it is counted how long handlers take; None: nowhere."""
         self.lateness: deque[int] = deque(maxlen=100_000)
@@ -130,6 +145,25 @@ class Scope:
             "ctx.consumer: there is no consumer to ask here; it exists on the worker only"
             " (--engine worker)"
         )
+
+    def watch(self, lot: Lot, works: Sequence[Work]) -> None:
+        """Take note that this thread calls a function, within a unit of work, that may hang."""
+        self.under_way[get_ident()] = UnderWay(lot, works[0], monotonic(), works)
+
+    def came_back(self, lot: Lot) -> None:
+        """Take note that it did not; GivenUpError if it was given up before."""
+        with self._giving_up:
+            if lot.abandoned:
+                raise GivenUpError(f"the handler of {lot.handler.topic!r} came back too late")
+            self.under_way.pop(get_ident(), None)
+
+    def take_over(self, thread: int, call: UnderWay) -> bool:
+        """Give a call within a unit of work up; False: it has just come back."""
+        with self._giving_up:
+            if self.under_way.get(thread) is not call or call.lot.abandoned:
+                return False
+            call.lot.abandoned = True
+            return True
 
     def starts(self, work: Work) -> None:
         """Take note that the handler of a record that was parked starts now."""

@@ -121,6 +121,11 @@ class Lot:
         """Whether the function to be called is async."""
         return self.handler.recover_is_async if self.recovering else self.handler.is_async
 
+    @property
+    def may_hang(self) -> bool:
+        """Whether the function has a time-out, and cannot be interrupted when it is over."""
+        return self.handler.timeout is not None and not self.is_async
+
 
 class Pending:
     """The result of a manual-ack handler that returned: its acknowledgement is yet to come."""

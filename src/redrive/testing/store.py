@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from redrive.delivery.store import Claim, Found, Marks
+from redrive.delivery.store import Claim, Found, Marks, StoreDownError
 from redrive.errors import ContextError
 from redrive.record import IdentifiedWrite, Write
 
@@ -89,6 +89,7 @@ class MemorySession:
 
     def __init__(self, store: MemoryStore, whole: AsyncExitStack) -> None:
         self.committed = False
+        self.broken = False
         self._store = store
         self._whole = whole
         self._rows: dict[str, Row | None] = {}
@@ -137,6 +138,13 @@ class MemorySession:
                 self._put(claim.id, Found("done", *claim[1:]))
         return found
 
+    async def watch(self) -> None:
+        """Be ready to be broken off."""
+
+    async def break_off(self) -> None:
+        """Undo it, and let nothing more be done in it."""
+        self.broken = True
+
     async def mark(self, marks: Marks) -> None:
         """Say what became of the claimed ids that are not simply done."""
         for claim in marks.done:
@@ -157,6 +165,8 @@ class MemorySession:
 
     async def commit(self) -> None:
         """Make all of it durable."""
+        if self.broken:
+            raise StoreDownError("the transaction was broken off")
         await self._whole.aclose()
         self.committed = True
         self._store.carry_out(self._rows, self._sent, self._outbox)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import signal
 
+import psycopg
 import pytest
 from driver import Driver
+
+from redrive.ledger.migrating import migrate
 
 WAITS = """
     app = App(NAME, concurrency=2, ordering="unordered")
@@ -135,3 +138,32 @@ def test_a_handler_that_hangs_is_given_up_and_its_policy_decides(
     run.worker.stop(60)
     assert run.worker._ended.is_set()
     (world.folder / "go").touch()
+
+
+IN_A_TRANSACTION = """
+    app = App(
+        NAME, delivery="idempotent", database={dsn!r}, concurrency=2, retry=RetryPolicy("1s")
+    )
+
+    @app.handler(topic("in"), timeout="300ms")
+    def handle(record, ctx):
+        # Whoever comes second to write the same waits for the first one's end.
+        ctx.db.execute("insert into effect (value) values ('one')")
+        note(value=record.value.decode())
+        while ctx.attempt == 1 and not Path(NOTES).with_name("go").exists():
+            time.sleep(0.01)
+"""
+
+
+def test_the_transaction_of_a_handler_that_hangs_is_ended_first(world, start, redrive_database):
+    with psycopg.connect(redrive_database, autocommit=True) as connection:
+        migrate(connection)
+        connection.execute("create table effect (value text primary key)")
+        target = world.app(IN_A_TRANSACTION.format(dsn=redrive_database), partitions=1)
+        world.send("in", b"hangs")
+        run = start(target, until="empty")
+        assert run.worker.await_termination(60)
+        assert [note["value"] for note in world.notes()] == ["hangs", "hangs"]
+        assert connection.execute("select value from effect").fetchall() == [("one",)]
+        assert run.worker.counting.hung == 1
+        (world.folder / "go").touch()

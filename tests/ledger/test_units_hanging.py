@@ -1,0 +1,185 @@
+"""Handlers that do not come back, within a unit of work: it is ended, and its policy decides."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import psycopg
+import pytest
+from sides import PATIENCE, effects
+
+from redrive import App, RetryPolicy, header
+from redrive.delivery.store import StoreDownError
+from redrive.guarantees import WITH_DATABASE
+from redrive.ledger.session import PostgresSession
+from redrive.local.waiting import wait_until
+from redrive.processing.scope import GivenUpError, Scope, UnderWay
+from redrive.processing.work import Lot
+
+INSERT = "insert into effect (value) values (%s)"
+FORMS = {"threads": None, "beside": None, "batch": 1}
+
+
+@pytest.fixture
+def go() -> Iterator[threading.Event]:
+    """Set: nobody hangs any more."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def shop(**options: Any) -> App:
+    options = {"delivery": "idempotent", "concurrency": 2, "database_connections": 2, **options}
+    return App("shop", **options)
+
+
+def hanging(app: App, go: threading.Event, *, form: str = "threads") -> list[str]:
+    """A handler that hangs after it has written; gives whom it was called with."""
+    called: list[str] = []
+
+    def each(value: str, db: Any) -> None:
+        called.append(value)
+        db.execute(INSERT, [value])
+        if value.startswith("hangs"):
+            assert go.wait(PATIENCE)
+
+    def handle(record, ctx):
+        each(record.value.decode(), ctx.db)
+
+    def handle_batch(records, ctx):
+        for record in records:
+            each(record.value.decode(), ctx.db)
+
+    async def other(record, ctx):
+        pass
+
+    batch = FORMS[form]
+    app.handler("orders", id=header("id"), timeout="300ms", batch=batch)(
+        handle if batch is None else handle_batch
+    )
+    if form == "beside":
+        app.handler("other")(other)
+    return called
+
+
+def open_transactions(connection: psycopg.Connection) -> int:
+    [(count,)] = connection.execute(
+        "select count(*) from pg_stat_activity where datname = current_database()"
+        " and application_name = 'redrive shop' and state <> 'idle'"
+    ).fetchall()
+    connection.commit()
+    return int(count)
+
+
+@pytest.mark.parametrize("case", list(product(FORMS, ["park", "bury"])), ids="-".join)
+def test_it_is_given_up_its_transaction_ended_and_its_policy_decides(
+    process, connection, go, caplog, case
+) -> None:
+    form, kind = case
+    caplog.set_level(logging.ERROR, "redrive")
+    app = shop(retry=RetryPolicy("1s") if kind == "park" else RetryPolicy())
+    hanging(app, go, form=form)
+    made = process(app)
+    # More of them than threads and connections: each has to be replaced.
+    made.offer(*[(name, name) for name in ("hangs 1", "1", "hangs 2", "2", "hangs 3")])
+    made.wait_until_done()
+    assert made.kinds == {kind: 3}
+    assert made.hung == 3
+    assert effects(connection) == ["1", "2"]
+    assert open_transactions(connection) == 0
+    states = connection.execute("select state, count(*) from redrive.inbox group by 1 order by 1")
+    assert states.fetchall() == ([("done", 2), ("parked", 3)] if kind == "park" else [("done", 2)])
+    found = [each.getMessage() for each in caplog.records]
+    [told] = [each for each in found if "orders[0]@0" in each]
+    assert "its database transaction is ended" in told
+    assert "go.wait" in told  # its stack
+    go.set()
+    names = ("redrive-shop", "redrive-beside")
+    made.close()
+    assert wait_until(
+        lambda: not any(each.name.startswith(names) for each in threading.enumerate()), PATIENCE
+    )
+    assert effects(connection) == ["1", "2"]
+
+
+@pytest.mark.parametrize("delivery", WITH_DATABASE)
+def test_one_that_waits_for_the_database_itself_comes_back_by_it(
+    process, connection, delivery
+) -> None:
+    app = shop(delivery=delivery, retry=RetryPolicy("1s"))
+    raised: list[BaseException] = []
+
+    @app.handler("orders", id=header("id"), timeout="300ms")
+    def handle(record, ctx):
+        try:
+            ctx.db.execute("select pg_sleep(3600)")
+        except psycopg.Error as error:
+            raised.append(error)
+            raise
+
+    made = process(app)
+    made.offer(("1", "a"))
+    made.wait_until_done()
+    assert made.kinds == {"park": 1}
+    assert wait_until(lambda: bool(raised), PATIENCE)
+    assert open_transactions(connection) == 0
+
+
+def test_those_before_it_in_its_transaction_are_undone_and_run_again(
+    process, connection, go
+) -> None:
+    app = shop(concurrency=1, retry=RetryPolicy("1s"))
+    called = hanging(app, go)
+    made = process(app)
+    made.offer(("1", "a"), ("hangs", "a"), ("2", "a"))
+    made.wait_until_done()
+    assert made.kinds == {"park": 1}
+    assert called == ["1", "hangs", "1", "2"]
+    assert effects(connection) == ["1", "2"]
+
+
+def test_if_the_database_cannot_be_asked_nobody_fails_and_it_runs_again(
+    process, connection, go, monkeypatch
+) -> None:
+    app = shop(retry=RetryPolicy())
+    called = hanging(app, go)
+    broken_off = PostgresSession.break_off
+
+    async def refused_once(self):
+        monkeypatch.setattr(PostgresSession, "break_off", broken_off)
+        go.set()
+        raise StoreDownError("PostgreSQL: away")
+
+    monkeypatch.setattr(PostgresSession, "break_off", refused_once)
+    made = process(app)
+    made.offer(("hangs", "a"))
+    made.wait_until_done()
+    assert made.kinds == {}
+    assert called == ["hangs", "hangs"]
+    assert effects(connection) == ["hangs"]
+
+
+def test_a_call_comes_back_or_is_given_up_never_both(process, go) -> None:
+    app = shop()
+    hanging(app, go)
+    scope = Scope(app, {})
+    handler = app.handlers["orders"]
+    here = threading.get_ident()
+
+    def call() -> tuple[Lot, UnderWay]:
+        lot = Lot(None, [], [], handler)  # type: ignore[arg-type]  # -- nobody asks for it
+        scope.watch(lot, [None])  # type: ignore[list-item]  # -- nor for this
+        return lot, scope.under_way[here]
+
+    lot, under_way = call()
+    scope.came_back(lot)
+    assert not scope.take_over(here, under_way)
+    lot, under_way = call()
+    assert scope.take_over(here, under_way)
+    assert not scope.take_over(here, under_way)
+    with pytest.raises(GivenUpError):
+        scope.came_back(lot)
