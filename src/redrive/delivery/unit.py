@@ -100,9 +100,9 @@ class Unit:
         self.session = session
         token = current.set(session)
         try:
-            await self._claim(session)
             if self._lot.may_hang:
                 await session.watch()
+            await self._claim(session)
             begin = monotonic()
             if self._lot.in_one_call:
                 await self._call_together(session)
