@@ -157,15 +157,18 @@ def test_sends_of_records_that_are_done_come_out(form: Form, shop: Callable[[App
     assert {write.topic for write in writes} == {"out"}
 
 
+@pytest.mark.parametrize("concurrency", [8, 400])
 @pytest.mark.parametrize("threaded", ["threads", "async"])
-def test_as_many_records_run_at_once_as_the_concurrency_says(threaded: Form) -> None:
-    together = threading.Barrier(8, timeout=30)
+def test_as_many_records_run_at_once_as_the_concurrency_says(
+    threaded: Form, concurrency: int
+) -> None:
+    together = threading.Barrier(concurrency, timeout=60)
     meeting: set[int] = set()
 
     def handle(record: Record, ctx: Context) -> None:
         together.wait()
 
-    app = App("shop", ordering="unordered", concurrency=8)
+    app = App("shop", ordering="unordered", concurrency=concurrency)
     if threaded == "threads":
         app.handler("t")(handle)
     else:
@@ -175,13 +178,13 @@ def test_as_many_records_run_at_once_as_the_concurrency_says(threaded: Form) -> 
             if not everyone:
                 everyone.append(asyncio.Event())
             meeting.add(record.offset)
-            if len(meeting) == 8:
+            if len(meeting) == concurrency:
                 everyone[0].set()
             await everyone[0].wait()
 
         app.handler("t")(handle_async)
     opened = Shop(threaded, app)
-    opened.run(records(8))
+    opened.run(records(concurrency))
     opened.executor.close()
     assert opened.outcomes == []
 
