@@ -142,25 +142,77 @@ def test_those_before_it_in_its_transaction_are_undone_and_run_again(
     assert effects(connection) == ["1", "2"]
 
 
-def test_if_the_database_cannot_be_asked_nobody_fails_and_it_runs_again(
+def test_if_the_database_cannot_be_asked_it_is_asked_again(
     process, connection, go, monkeypatch
 ) -> None:
     app = shop(retry=RetryPolicy())
     called = hanging(app, go)
-    broken_off = PostgresSession.break_off
+    break_off = PostgresSession.break_off
+    asked: list[PostgresSession] = []
 
     async def refused_once(self):
-        monkeypatch.setattr(PostgresSession, "break_off", broken_off)
-        go.set()
-        raise StoreDownError("PostgreSQL: away")
+        asked.append(self)
+        if len(asked) == 1:
+            raise StoreDownError("PostgreSQL: away")
+        await break_off(self)
 
     monkeypatch.setattr(PostgresSession, "break_off", refused_once)
     made = process(app)
     made.offer(("hangs", "a"))
     made.wait_until_done()
-    assert made.kinds == {}
-    assert called == ["hangs", "hangs"]
-    assert effects(connection) == ["hangs"]
+    assert made.kinds == {"bury": 1}
+    assert called == ["hangs"]
+    assert len(asked) == 2
+    assert effects(connection) == []
+    assert open_transactions(connection) == 0
+
+
+def test_one_that_comes_back_before_its_transaction_is_ended_disturbs_nobody(
+    process, connection, go, monkeypatch
+) -> None:
+    app = shop(database_connections=1, retry=RetryPolicy())
+    hanging(app, go)
+    break_off = PostgresSession.break_off
+
+    async def after_it_came_back(self):
+        go.set()
+        assert wait_until(lambda: not self._connections._in_use, PATIENCE)
+        await break_off(self)
+
+    monkeypatch.setattr(PostgresSession, "break_off", after_it_came_back)
+    made = process(app)
+    made.offer(("hangs", "a"), *[(str(number), str(number)) for number in range(20)])
+    made.wait_until_done()
+    assert made.kinds == {"bury": 1}
+    assert effects(connection) == sorted(str(number) for number in range(20))
+    [(sessions,)] = connection.execute(
+        "select count(*) from pg_stat_activity"
+        " where datname = current_database() and application_name = 'redrive shop'"
+    ).fetchall()
+    assert sessions == 1
+
+
+@pytest.mark.parametrize(
+    "statement", ["set local idle_in_transaction_session_timeout = 100", "commit"]
+)
+def test_a_transaction_that_has_ended_before_holds_nobody_up(
+    process, connection, go, statement
+) -> None:
+    """By the server, or by a handler that does what it may not."""
+    app = shop(retry=RetryPolicy("1s"))
+
+    @app.handler("orders", id=header("id"), timeout="1s")
+    def handle(record, ctx):
+        ctx.db.execute(statement)
+        assert go.wait(PATIENCE)
+
+    made = process(app)
+    made.offer(("1", "a"))
+    made.wait_until_done()
+    assert made.kinds == {"park": 1}
+    found = connection.execute("select id, state from redrive.inbox").fetchall()
+    assert [state for _, state in found] == ["parked"]
+    assert open_transactions(connection) == 0
 
 
 def test_a_call_comes_back_or_is_given_up_never_both(process, go) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from math import inf
+from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ _ALONE_WAIT: Final = 1000
 _ALONE_LONGEST: Final = 30_000
 """Milliseconds until a record that cannot be committed even alone is tried again: doubled each
 time, up to the second."""
+_AGAIN: Final = 1.0
+"""Seconds until the database is asked again to end a transaction whose thread does not come."""
 _EXPIRE_EVERY: Final = 60.0
 _EXPIRE_MORE: Final = 1.0
 """Seconds between two looks for what has expired, and when there was more than one look takes."""
@@ -50,6 +53,7 @@ class Units:
         self._inbox_ttl = inbox_ttl
         self._expire_at = monotonic() + _EXPIRE_EVERY
         self._pace: dict[str, float] = {}
+        self._closing = Event()
         self._open: dict[Lot, tuple[_Course, Unit]] = {}
         """Of lots whose function may hang: how far they have come."""
         self._stuck: dict[Work, int] = {}
@@ -92,15 +96,26 @@ class Units:
         course, unit = self._open.pop(lot)
         unit.judged.undo()
         try:
-            if unit.session is not None:
-                await unit.session.break_off()
-        except RedriveError as trouble:
-            self._outage(trouble, course)
-        else:
-            again = Lot(lot.processor, list(works), [])  # the one that is given up cannot commit
-            await self._fail(error, again, again.works, course, dispatcher)
+            if await self._break_off(unit):
+                again = Lot(lot.processor, list(works), [])  # the other one cannot commit any more
+                await self._fail(error, again, again.works, course, dispatcher)
+        except Exception:  # a mistake of ours: nothing is lost, and it is told
+            log.exception("a unit of work that hangs could not be ended")
         finally:
             dispatcher.finish(lot, course.whole)
+
+    async def _break_off(self, unit: Unit) -> bool:
+        """End a unit's transaction, however long the database is away; False: it is too late."""
+        while unit.session is not None:
+            try:
+                await unit.session.break_off()
+            except RedriveError as trouble:
+                self.trouble.begins(trouble)
+                if self._closing.wait(_AGAIN):
+                    return False
+            else:
+                break
+        return True
 
     def forget(self, message_ids: list[str]) -> None:
         """Let these be handled when they come again: they were buried without a unit of work."""
@@ -114,6 +129,7 @@ class Units:
 
     def close(self) -> None:
         """Let go of the database."""
+        self._closing.set()
         self._stuck.clear()
         self._store.close()
 
@@ -236,10 +252,8 @@ class Units:
             unit.have_failed(error)
         try:
             await self._in_session(unit, lot, inf)
-        except RevokedError:
-            course.give_up()
-        except RedriveError as trouble:
-            self._outage(trouble, course)
+        except Exception as trouble:  # noqa: BLE001 -- as for every unit
+            await self._undone(trouble, lot, works, course, dispatcher)
         else:
             self._committed(unit, lot, works, course, dispatcher)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from threading import Lock, Semaphore
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -21,8 +22,22 @@ from redrive.ledger.wires import AsyncWire, SyncWire, Wire, is_broken, is_in_tra
 LOCK_TIMEOUT: Final = 5000
 """Milliseconds that a statement waits for a rival, before it is tried again later."""
 _CONNECT_SECONDS: Final = 5
-_END: Final = sql.SQL("select pg_terminate_backend(%s, %s)")
+_BACKEND: Final = sql.SQL(
+    "select pid, backend_start, xact_start from pg_stat_activity where pid = pg_backend_pid()"
+)
+_END: Final = sql.SQL(
+    "select pg_terminate_backend(pid, %s), xact_start is not distinct from %s"
+    " from pg_stat_activity where pid = %s and backend_start = %s"
+)
 _END_MILLISECONDS: Final = 5000
+
+
+class Backend(NamedTuple):
+    """A process of the server, which no other is taken for; and its transaction's begin."""
+
+    pid: int
+    started: datetime
+    transaction: datetime
 
 
 class Connections:
@@ -35,8 +50,10 @@ class Connections:
         self._lock = Lock()
         self._idle: list[Wire] = []
         self._free = Semaphore(most)
-        self._broken_off: list[Wire] = []
-        """Those of threads that have not come back yet: another has their place."""
+        self._in_use: set[Wire] = set()
+        """By threads."""
+        self._handed_on: set[Wire] = set()
+        """Those of them whose place another has."""
         self._on_loop: _OnLoop | None = None
 
     @asynccontextmanager
@@ -50,10 +67,12 @@ class Connections:
         own_place = True
         try:
             wire = self._from(self._idle) or await self.connect(is_async=False)
+            with self._lock:
+                self._in_use.add(wire)
             try:
                 yield wire
             finally:
-                own_place = not self._was_broken_off(wire)
+                own_place = self._came_back(wire)
                 if own_place:
                     self.put_back(self._idle, wire)
                 else:
@@ -62,19 +81,26 @@ class Connections:
             if own_place:
                 self._free.release()
 
-    async def break_off(self, wire: Wire, backend: int | None) -> None:
+    async def break_off(self, wire: Wire, backend: Backend) -> bool:
         """End a connection whose thread does not come back, and let another have its place.
 
         By the server, which also ends what runs there: the connection itself is in the hands of its
-        thread, and nobody else may touch it.
+        thread, and nobody else may touch it. Gives whether its transaction was the one it began
+        with, or it came back meanwhile. After an error it may be tried again.
         """
         with self._lock:
-            self._broken_off.append(wire)
-        self._free.release()
-        async with self.take(is_async=False) as other:
-            [(ended,)] = await other.fetch(_END, [backend, _END_MILLISECONDS])
-        if not ended:
-            raise StoreDownError(f"PostgreSQL: the session {backend} did not end")
+            if wire not in self._in_use:
+                return True
+            first = wire not in self._handed_on
+            self._handed_on.add(wire)
+        if first:
+            self._free.release()
+        # By one of its own: none of the others may be free for long.
+        other = await self.connect(is_async=False)
+        try:
+            return await _end(other, backend)
+        finally:
+            _close(other)
 
     async def connect(self, *, is_async: bool) -> Wire:
         """A new connection."""
@@ -107,12 +133,13 @@ class Connections:
             with self._lock:
                 idle.append(wire)
 
-    def _was_broken_off(self, wire: Wire) -> bool:
+    def _came_back(self, wire: Wire) -> bool:
+        """Take note of it; False: its place was given to another."""
         with self._lock:
-            if wire not in self._broken_off:
-                return False
-            self._broken_off.remove(wire)
-            return True
+            self._in_use.discard(wire)
+            own_place = wire not in self._handed_on
+            self._handed_on.discard(wire)
+            return own_place
 
     def _from(self, idle: list[Wire]) -> Wire | None:
         with self._lock:
@@ -141,6 +168,24 @@ class _OnLoop:
                 yield wire
             finally:
                 connections.put_back(self.idle, wire)
+
+
+async def backend_of(wire: Wire) -> Backend:
+    """The one that serves a connection, within its transaction."""
+    [row] = await wire.fetch(_BACKEND)
+    return Backend(*row)
+
+
+async def _end(wire: Wire, backend: Backend) -> bool:
+    """End a process of the server; gives whether its transaction was still that one."""
+    parameters = (_END_MILLISECONDS, backend.transaction, backend.pid, backend.started)
+    found = await wire.fetch(_END, parameters)
+    if not found:
+        return True  # it has ended by itself, and its transaction with it
+    [(ended, same)] = found
+    if not ended and await wire.fetch(_END, parameters):
+        raise StoreDownError(f"PostgreSQL: the session {backend.pid} does not end")
+    return bool(same)
 
 
 def _close(wire: Wire) -> None:

@@ -17,7 +17,7 @@ from redrive.delivery.store import (
     TransactionEndedError,
 )
 from redrive.errors import ContextError, DuplicateOutboxId
-from redrive.ledger.connections import Connections
+from redrive.ledger.connections import Backend, Connections, backend_of
 from redrive.ledger.inbox import Inbox
 from redrive.ledger.outbox import Outbound, Outbox
 from redrive.ledger.wires import (
@@ -35,7 +35,6 @@ from redrive.record import IdentifiedWrite, Write
 
 _SAVEPOINT: Final = sql.SQL("savepoint redrive_call")
 _NEXT_SAVEPOINT: Final = sql.SQL("release savepoint redrive_call; savepoint redrive_call")
-_BACKEND: Final = sql.SQL("select pg_backend_pid()")
 _BACK: Final = sql.SQL("rollback to savepoint redrive_call")
 
 
@@ -45,8 +44,8 @@ class PostgresSession:
     def __init__(self, wire: Wire, inbox: Inbox, outbox: Outbox, connections: Connections) -> None:
         self._wire = wire
         self._connections = connections
-        self._backend: int | None = None
-        """The server's process, where it was asked for."""
+        self._backend: Backend | None = None
+        """The server's side, where it was asked for."""
         self._inbox = inbox
         self._outbox = outbox
         self._whole: Block = None
@@ -160,11 +159,16 @@ class PostgresSession:
 
     async def watch(self) -> None:
         """Ask which process of the server it is: what is called next may not come back."""
-        [(self._backend,)] = await self._wire.fetch(_BACKEND)
+        self._backend = await backend_of(self._wire)
 
     async def break_off(self) -> None:
         """End the transaction, which is watched, from another thread than its own, and undo it."""
-        await self._connections.break_off(self._wire, self._backend)
+        if self._backend is None:
+            return
+        if not await self._connections.break_off(self._wire, self._backend) and self._new:
+            # The handler has ended it, and so made the ids durable: nothing is done for them yet.
+            async with self._connections.take(is_async=False) as other:
+                await self._inbox.mark(other, Marks(forgotten=self._new))
 
     async def mark(self, marks: Marks) -> None:
         """Say what became of claimed ids that are not simply done."""

@@ -238,17 +238,18 @@ class AsyncExecutor:
         given_up = hanging.give_up_hung(self._scope, self._dispatcher)
         if given_up:
             self._lost = True
-            lost, self._beside = self._beside, self._make_threads()
-            lost.shutdown(wait=False)
-        for each in given_up:
-            self._beside.submit(_end_unit, self._scope, each, self._dispatcher)
-            self._loop.call_soon_threadsafe(self._let_go, each.call.lot)
+            self._loop.call_soon_threadsafe(self._let_go, given_up)
         return len(given_up)
 
-    def _let_go(self, lot: Lot) -> None:
-        waiting = self._waiting.pop(lot, None)
-        if waiting is not None:
-            waiting.cancel()
+    def _let_go(self, given_up: list[hanging.GivenUp]) -> None:
+        # On the loop, as everything that asks for threads: it never asks those that are lost.
+        lost, self._beside = self._beside, self._make_threads()
+        lost.shutdown(wait=False)
+        for each in given_up:
+            self._beside.submit(_end_unit, self._scope, each, self._dispatcher)
+            waiting = self._waiting.pop(each.call.lot, None)
+            if waiting is not None:
+                waiting.cancel()
 
     def _make_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(

@@ -71,8 +71,10 @@ def _watched(lot: Lot, works: Sequence[Work], scope: Scope) -> Iterator[None]:
         yield
         return
     scope.watch(lot, works)
-    yield  # no error gets past a call
-    scope.came_back(lot)
+    try:
+        yield
+    finally:
+        scope.came_back(lot)
 
 
 async def _kept(guard: Guard, result: Result, sends: Sequence[Write]) -> Result:

@@ -153,9 +153,9 @@ class Scope:
     def came_back(self, lot: Lot) -> None:
         """Take note that it did not; GivenUpError if it was given up before."""
         with self._giving_up:
+            self.under_way.pop(get_ident(), None)
             if lot.abandoned:
                 raise GivenUpError(f"the handler of {lot.handler.topic!r} came back too late")
-            self.under_way.pop(get_ident(), None)
 
     def take_over(self, thread: int, call: UnderWay) -> bool:
         """Give a call within a unit of work up; False: it has just come back."""
