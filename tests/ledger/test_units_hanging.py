@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.sql import SQL
 from sides import PATIENCE, effects
 
 from redrive import App, RetryPolicy, header
@@ -174,16 +175,21 @@ def test_one_that_comes_back_before_its_transaction_is_ended_disturbs_nobody(
     hanging(app, go)
     break_off = PostgresSession.break_off
 
+    asked: list[PostgresSession] = []
+
     async def after_it_came_back(self):
+        asked.append(self)
         go.set()
-        assert wait_until(lambda: not self._connections._in_use, PATIENCE)
-        await break_off(self)
+        async with self._connections.take(is_async=False) as other:  # there is no more than one
+            await break_off(self)
+            await other.fetch(SQL("select 1"))
 
     monkeypatch.setattr(PostgresSession, "break_off", after_it_came_back)
     made = process(app)
     made.offer(("hangs", "a"), *[(str(number), str(number)) for number in range(20)])
     made.wait_until_done()
     assert made.kinds == {"bury": 1}
+    assert len(asked) == 1
     assert effects(connection) == sorted(str(number) for number in range(20))
     [(sessions,)] = connection.execute(
         "select count(*) from pg_stat_activity"

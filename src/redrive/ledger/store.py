@@ -12,6 +12,7 @@ from redrive.ledger.names import DEFAULT_SCHEMA
 from redrive.ledger.outbox import Outbox
 from redrive.ledger.session import PostgresSession
 from redrive.ledger.wires import Wire
+from redrive.processing.scope import GivenUpError
 
 
 class PostgresStore:
@@ -33,6 +34,9 @@ class PostgresStore:
                 yield session
             except BaseException as error:
                 await session.roll_back(error)
+                if isinstance(error, GivenUpError):
+                    # Somebody is about to end it: nobody else may have it by then.
+                    wire.connection.pgconn.finish()
                 raise
 
     async def expire(self, *, older_than: int, is_async: bool) -> bool:
