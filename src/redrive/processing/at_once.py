@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redrive.handler import Handler
     from redrive.processing.processor import PartitionProcessor
     from redrive.processing.scope import Scope
-    from redrive.record import Record, Write
+    from redrive.record import Record
 
 _LONG: Final = 0.001
 """Seconds. What takes longer is counted by itself, the others together."""
@@ -79,7 +79,7 @@ class Stretch(Turn):
         sent, done = self.report.sent, self.report.done
         processor, handler, received = self.processor, self.handler, self._received
         long: list[float] = []
-        start = now = self.since
+        start = before = now = self.since
         while todo:
             try:
                 # Looked at before it is taken: whoever takes the others away knows which one runs.
@@ -91,21 +91,22 @@ class Stretch(Turn):
             except IndexError:
                 break  # they were taken away meanwhile
             context = FreshContext(processor, handler, record, received)
-            self.turns += 1
             error = call_fresh(handler, record, context)
             if error is not None:
                 self.failed = context.work, error
                 break
-            if context.sends is None:
-                done.append(record.offset)
+            sends = context._sends  # noqa: SLF001 -- without a call for each
+            if sends is None:
+                done.append(record[2])
             else:
-                sent.append((record.offset, context.sends))
-            now = monotonic()
-            if now - self.since > _LONG:
-                long.append(now - self.since)
-            self.since = now
+                sent.append((record[2], sends))
+            self.since = now = monotonic()
+            if now - before > _LONG:
+                long.append(now - before)
+            before = now
             if now >= until:
                 break
+        self.turns = len(done) + len(sent) + (self.failed is not None)
         self.seconds = now - start
         self._count(long)
 
@@ -163,11 +164,6 @@ class FreshContext(Context):
             return self._made
 
     _work = work
-
-    @property
-    def sends(self) -> list[Write] | None:
-        """What the handler has sent."""
-        return self._sends
 
 
 def call_fresh(handler: Handler, record: Record, context: FreshContext) -> BaseException | None:

@@ -90,10 +90,11 @@ class Share(Turn):
             if error is not None:
                 self.failed = context.work, error
                 break
-            if context.sends is None:
+            sends = context._sends  # noqa: SLF001 -- without a call for each
+            if sends is None:
                 pool.done.append(record.offset)
             else:
-                pool.sent.append((record.offset, context.sends))
+                pool.sent.append((record.offset, sends))
         self.seconds = (self.seconds or 0.0) + began - start
         if scope.times is not None:
             scope.times.add_all(took)

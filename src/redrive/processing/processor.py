@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from redrive import decisions
 from redrive.errors import HandlerTimeout
@@ -33,6 +34,8 @@ from redrive.record import Record, TopicPartition
 if TYPE_CHECKING:
     from redrive.processing.acks import AckTracker
     from redrive.processing.scope import Scope
+
+_offset: Final = itemgetter(2)
 
 
 class PartitionProcessor:
@@ -79,7 +82,7 @@ class PartitionProcessor:
         report = Report()
         if self.goes_back:
             return report  # they will be read again, after the one that was given back
-        wanted = self.tracker.receive([record.offset for record in records])
+        wanted = self.tracker.receive(list(map(_offset, records)))
         if len(wanted) != len(records):
             keep = set(wanted)
             records = [record for record in records if record.offset in keep]
