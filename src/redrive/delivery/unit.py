@@ -121,10 +121,6 @@ class Unit:
         finally:
             current.reset(token)
 
-    def ended_transaction(self, error: RedriveError) -> None:
-        """Take note that the only record's handler does what it may not: it is not called again."""
-        self._known[self._works[0]] = error
-
     def have_failed(self, error: BaseException) -> None:
         """Take note of what all records have failed with: nobody is called."""
         self._failure = error

@@ -246,10 +246,7 @@ class Units:
     ) -> None:
         """Let records fail without calling anybody."""
         unit = Unit(self._tools, lot, works)
-        if isinstance(error, TransactionEndedError):
-            unit.ended_transaction(error)
-        else:
-            unit.have_failed(error)
+        unit.have_failed(error)
         try:
             await self._in_session(unit, lot, inf)
         except Exception as trouble:  # noqa: BLE001 -- as for every unit

@@ -151,7 +151,7 @@ IN_A_TRANSACTION = """
         ctx.db.execute("insert into effect (value) values ('one')")
         note(value=record.value.decode())
         while ctx.attempt == 1 and not Path(NOTES).with_name("go").exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # this is the hanging itself: no test waits by it
 """
 
 
