@@ -10,7 +10,7 @@ from time import perf_counter
 import psycopg
 from delivery.world import APP, World
 
-from redrive.delivery.store import Claim, Marks
+from redrive.delivery.store import Claim, InboxId, Marks
 from redrive.ledger.store import PostgresStore
 from redrive.processing.resources import without_loop
 
@@ -68,7 +68,12 @@ def _claim(store: PostgresStore, ids: list[str]) -> None:
 
 async def _unit(store: PostgresStore, ids: list[str]) -> None:
     claims = [
-        Claim(each, 1, blake2b(each.encode(), digest_size=16).digest(), "orders[0]@1")
+        Claim(
+            InboxId("orders", each),
+            1,
+            blake2b(each.encode(), digest_size=16).digest(),
+            "orders[0]@1",
+        )
         for each in ids
     ]
     async with store.session(is_async=False) as session:

@@ -11,7 +11,7 @@ from redrive.errors import (
     PublishError,
     RedriveError,
 )
-from redrive.ids import field, header, key
+from redrive.ids import field, header, key, optional
 from redrive.policy import RetryPolicy
 from redrive.processing.context import BatchContext, Context
 from redrive.record import Record
@@ -40,4 +40,5 @@ __all__ = [
     "field",
     "header",
     "key",
+    "optional",
 ]

@@ -20,6 +20,7 @@ from redrive.guarantees import Delivery
 from redrive.handler import Handler, accepts, is_async, name_of
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
+from redrive.record import Record
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -71,6 +72,8 @@ class App:
         *,
         decode: Callable[[Any], Any] | None = None,
         id: IdOf | None = None,  # noqa: A002 -- the word for it, and only a parameter
+        id_scope: str | None = None,
+        payload: Callable[[Record], Any] | None = None,
         retry: RetryPolicy | None = None,
         batch: int | None = None,
         ack: Ack = "auto",
@@ -80,6 +83,9 @@ class App:
 
         With `batch=100` it takes up to that many records at once: `(records, ctx)`. With
         `ack="manual"` a record is done when `ctx.ack()` is called, from any thread, in any order.
+
+        An id belongs to its source topic; handlers with the same `id_scope=` share theirs.
+        `payload=` returns what has to be equal where two records have the same id.
         """
         if callable(topic):
             self._problems.append(
@@ -96,6 +102,8 @@ class App:
                     ack=ack,
                     decode=decode,
                     id=id,
+                    id_scope=topic if id_scope is None else id_scope,
+                    payload=payload,
                     retry=self._policy(f'handler of "{topic}": retry', retry, self.retry),
                     timeout=self._duration(f'handler of "{topic}": timeout', timeout),
                 )

@@ -10,6 +10,7 @@ from typing import Any
 from redrive.choices import Ack
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
+from redrive.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +26,19 @@ class Handler:
     ack: Ack = "auto"
     decode: Callable[[bytes | None], Any] | None = None
     id: IdOf | None = None
+    id_scope: str = ""
+    """Among which records an id is one record's only; as it is made, its source topic."""
+    payload: Callable[[Record], Any] | None = None
+    """What has to be the same where two records have one id; None: the value, byte by byte."""
     timeout: int | None = None
     recover: Callable[..., Any] | None = None
     recover_is_async: bool = False
     is_frame: bool = False
     """Whether it takes a DataFrame and gives one: on Spark only."""
+
+    def __post_init__(self) -> None:
+        if not self.id_scope:
+            object.__setattr__(self, "id_scope", self.topic)
 
     def replace(self, **changes: Any) -> Handler:
         """The same with some of it changed."""

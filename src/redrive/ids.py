@@ -1,8 +1,8 @@
 """Where a record's message id comes from: `id=header("id")`, `id=field("order.id")`, `id=key`.
 
-Any callable from Record to text, bytes, a number or a UUID does as well. Where it gives None or
-nothing at all, the id is derived from the record's origin: the topic's Kafka id, partition and
-offset.
+Any callable from Record to text, bytes, a number or a UUID does as well. A record for which it
+returns None or nothing at all has no id and is buried for that, unless it is a tombstone: known by
+its place, no duplicate of it would ever be found. `id=optional(field("order.id"))` asks for that.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def header(name: str) -> IdOf:
     def id_from_header(record: Record) -> MessageId:
         return record.header(name)
 
+    id_from_header.__qualname__ = f"header({name!r})"  # how errors name it
     return id_from_header
 
 
@@ -38,12 +39,29 @@ def field(path: str) -> IdOf:
             value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
         return value  # type: ignore[no-any-return]  # -- a user's data may hold anything; as_text checks
 
+    id_from_field.__qualname__ = f"field({path!r})"  # how errors name it
     return id_from_field
 
 
 def key(record: Record) -> MessageId:
     """The id is the record's key."""
     return record.key
+
+
+def optional(id_of: IdOf) -> IdOf:
+    """Where that returns nothing, the id is the record's place: its topic, partition and offset."""
+
+    def id_or_place(record: Record) -> MessageId:
+        return id_of(record)
+
+    id_or_place.__qualname__ = f"optional({getattr(id_of, '__qualname__', id_of)})"
+    id_or_place.optional = True  # type: ignore[attr-defined]  # -- read by is_optional
+    return id_or_place
+
+
+def is_optional(id_of: IdOf) -> bool:
+    """Whether a record may have no id by this function."""
+    return getattr(id_of, "optional", False) is True
 
 
 def as_text(message_id: object) -> str | None:

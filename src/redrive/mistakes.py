@@ -94,7 +94,25 @@ def _of_handler(app: App, handler: Handler) -> Iterator[str]:
         yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
     if handler.ack == "manual" and handler.batch is not None:
         yield "manual acks belong to single records: drop batch= or ack="
+    yield from _of_id(handler)
     yield from _of_delivery(app, handler)
+
+
+def _of_id(handler: Handler) -> Iterator[str]:
+    if isinstance(handler.id, str):
+        yield (
+            f"id is {handler.id!r}, a text; write id=field({handler.id!r}) for a field of the"
+            f" decoded value, or id=header({handler.id!r}) for a header"
+        )
+    elif not (handler.id is None or callable(handler.id)):
+        yield f"id is {handler.id!r}; it can be field(...), header(...), key or a function"
+    is_chosen = handler.id_scope != handler.topic
+    if is_chosen and not (isinstance(handler.id_scope, str) and is_topic_name(handler.id_scope)):
+        yield f"id_scope is {handler.id_scope!r}; it can be any name that a Kafka topic can have"
+    elif is_chosen and handler.id is None:
+        yield "id_scope= says who shares ids, and there is no id=: give it one, or drop id_scope="
+    if not (handler.payload is None or callable(handler.payload)):
+        yield f"payload is {handler.payload!r}; it must be a function of the record"
 
 
 def _of_frames(

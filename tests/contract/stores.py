@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from redrive.delivery.store import Claim, Found, Marks, Session, Store
+from redrive.delivery.store import Claim, Found, InboxId, Marks, Session, Store
 from redrive.ledger.migrating import migrate
 from redrive.ledger.store import PostgresStore
 from redrive.processing.resources import without_loop
@@ -25,7 +25,7 @@ class InMemory:
         self.published: list[Write] = []
         self.store: Store = MemoryStore(self.clock, publish=self.published.extend)
 
-    def known(self) -> dict[str, Found]:
+    def known(self) -> dict[InboxId, Found]:
         return {name: row.found for name, row in self.store.rows.items()}  # type: ignore[attr-defined]  # -- the one in memory
 
     def outbox(self) -> list[bytes | None]:
@@ -46,11 +46,12 @@ class InPostgres:
         migrate(self._db)
         self.store: Store = PostgresStore(dsn, "shop", connections=4)
 
-    def known(self) -> dict[str, Found]:
+    def known(self) -> dict[InboxId, Found]:
         rows = self._db.execute(
-            "select id, state, attempt, fingerprint, source from redrive.inbox where app = 'shop'"
+            "select scope, id, state, attempt, fingerprint, source from redrive.inbox"
+            " where app = 'shop'"
         )
-        return {name: Found(*rest) for name, *rest in rows}
+        return {InboxId(scope, name): Found(*rest) for scope, name, *rest in rows}
 
     def outbox(self) -> list[bytes | None]:
         return [row[0] for row in self._db.execute("select payload from redrive.outbox")]
@@ -73,7 +74,7 @@ class Stepped:
         self._context = store.session(is_async=False)
         self.session: Session = without_loop(self._context.__aenter__())
 
-    def claim(self, *claims: Claim) -> dict[str, Found]:
+    def claim(self, *claims: Claim) -> dict[InboxId, Found]:
         return without_loop(self.session.claim(claims))
 
     def mark(self, **marks: Any) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from stores import InMemory, InPostgres, Stepped, committed
 
-from redrive.delivery.store import Claim, Found, StoreDownError
+from redrive.delivery.store import Claim, Found, InboxId, StoreDownError
 from redrive.processing.resources import without_loop
 from redrive.record import IdentifiedWrite, Write
 
-ONE = Claim("1", 1, b"one", "orders[0]@1")
-TWO = Claim("2", 1, b"two", "orders[0]@2")
-NONE = Claim("3", 1, None, "orders[0]@3")
+ONE = Claim(InboxId("orders", "1"), 1, b"one", "orders[0]@1")
+TWO = Claim(InboxId("orders", "2"), 1, b"two", "orders[0]@2")
+NONE = Claim(InboxId("orders", "3"), 1, None, "orders[0]@3")
 
 
 def done(claim: Claim) -> Found:
@@ -39,7 +39,7 @@ def under_test(request: pytest.FixtureRequest) -> Iterator[InMemory | InPostgres
 def test_new_ids_are_noted_as_done_and_nothing_was_known_of_them(under_test) -> None:
     with committed(under_test.store) as session:
         assert session.claim(ONE, TWO, NONE) == {}
-    assert under_test.known() == {"1": done(ONE), "2": done(TWO), "3": done(NONE)}
+    assert under_test.known() == {ONE.id: done(ONE), TWO.id: done(TWO), NONE.id: done(NONE)}
 
 
 def test_what_was_known_of_an_id_is_told_and_left_as_it_is(under_test) -> None:
@@ -47,8 +47,25 @@ def test_what_was_known_of_an_id_is_told_and_left_as_it_is(under_test) -> None:
         session.claim(ONE, NONE)
     again = ONE._replace(fingerprint=b"other", source="elsewhere")
     with committed(under_test.store) as session:
-        assert session.claim(again, TWO, NONE) == {"1": done(ONE), "3": done(NONE)}
-    assert under_test.known() == {"1": done(ONE), "2": done(TWO), "3": done(NONE)}
+        assert session.claim(again, TWO, NONE) == {ONE.id: done(ONE), NONE.id: done(NONE)}
+    assert under_test.known() == {ONE.id: done(ONE), TWO.id: done(TWO), NONE.id: done(NONE)}
+
+
+def test_an_id_is_known_within_its_scope_only(under_test) -> None:
+    other = ONE._replace(id=InboxId("refunds", "1"), fingerprint=b"other", source="refunds[0]@1")
+    with committed(under_test.store) as session:
+        session.claim(ONE)
+    with committed(under_test.store) as session:
+        assert session.claim(other) == {}
+        session.mark(parked=[(other.id, 2)])
+    with committed(under_test.store) as session:
+        session.mark(no_longer_parked=[ONE.id])
+    parked = Found("parked", 2, b"other", "refunds[0]@1")
+    assert under_test.known() == {ONE.id: done(ONE), other.id: parked}
+    with committed(under_test.store) as session:
+        session.claim(ONE, other)
+        session.mark(done=[other], forgotten=[ONE.id])
+    assert under_test.known() == {other.id: Found("done", 1, b"other", "refunds[0]@1")}
 
 
 def test_records_without_a_value_have_no_fingerprint(under_test) -> None:
@@ -56,36 +73,36 @@ def test_records_without_a_value_have_no_fingerprint(under_test) -> None:
         with committed(under_test.store) as session:
             session.claim(NONE)
             session.mark(done=[NONE])
-    assert under_test.known() == {"3": done(NONE)}
+    assert under_test.known() == {NONE.id: done(NONE)}
 
 
 def test_a_parked_id_is_told_with_its_attempt_and_can_become_done(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(ONE, TWO)
-        session.mark(parked=[("1", 2)])
+        session.mark(parked=[(ONE.id, 2)])
     parked = Found("parked", 2, b"one", "orders[0]@1")
-    assert under_test.known() == {"1": parked, "2": done(TWO)}
+    assert under_test.known() == {ONE.id: parked, TWO.id: done(TWO)}
     edited = ONE._replace(attempt=2, fingerprint=b"edited")
     with committed(under_test.store) as session:
-        assert session.claim(edited) == {"1": parked}
+        assert session.claim(edited) == {ONE.id: parked}
         session.mark(done=[edited])
-    assert under_test.known()["1"] == Found("done", 2, b"edited", "orders[0]@1")
+    assert under_test.known()[ONE.id] == Found("done", 2, b"edited", "orders[0]@1")
 
 
 def test_a_forgotten_id_is_as_if_nobody_had_seen_it(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(ONE, TWO)
-        session.mark(forgotten=["1"])
-    assert under_test.known() == {"2": done(TWO)}
+        session.mark(forgotten=[ONE.id])
+    assert under_test.known() == {TWO.id: done(TWO)}
 
 
 def test_ids_that_were_not_claimed_are_forgotten_only_where_they_are_parked(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(ONE, TWO)
-        session.mark(parked=[("1", 2)])
+        session.mark(parked=[(ONE.id, 2)])
     with committed(under_test.store) as session:
-        session.mark(no_longer_parked=["1", "2", "unknown"])
-    assert under_test.known() == {"2": done(TWO)}
+        session.mark(no_longer_parked=[ONE.id, TWO.id, InboxId("orders", "unknown")])
+    assert under_test.known() == {TWO.id: done(TWO)}
 
 
 def test_what_is_rolled_back_leaves_nothing(under_test) -> None:
@@ -130,7 +147,7 @@ def test_a_call_that_is_undone_takes_no_claims_with_it(under_test) -> None:
         session.claim(ONE)
         session.begin()
         session.undo(ValueError("the handler failed"))
-    assert under_test.known() == {"1": done(ONE)}
+    assert under_test.known() == {ONE.id: done(ONE)}
 
 
 def test_what_is_old_enough_expires(under_test) -> None:
@@ -140,7 +157,7 @@ def test_what_is_old_enough_expires(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(TWO)
     assert not without_loop(under_test.store.expire(older_than=5_000, is_async=False))
-    assert under_test.known() == {"2": done(TWO)}
+    assert under_test.known() == {TWO.id: done(TWO)}
 
 
 def test_a_session_that_is_broken_off_has_done_nothing_and_cannot(under_test) -> None:
@@ -154,7 +171,7 @@ def test_a_session_that_is_broken_off_has_done_nothing_and_cannot(under_test) ->
     with pytest.raises(StoreDownError):
         hung.commit()
     hung.roll_back()
-    assert under_test.known() == {"1": done(ONE), "2": done(TWO)}
+    assert under_test.known() == {ONE.id: done(ONE), TWO.id: done(TWO)}
 
 
 def test_as_many_sessions_can_be_broken_off_as_there_are_threads_to_lose(under_test) -> None:
@@ -169,4 +186,4 @@ def test_as_many_sessions_can_be_broken_off_as_there_are_threads_to_lose(under_t
     places = [Stepped(under_test.store) for _ in range(4)]  # no more and no less than before
     for each in places:
         each.roll_back()
-    assert under_test.known() == {"1": done(ONE)}
+    assert under_test.known() == {ONE.id: done(ONE)}

@@ -10,8 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from redrive.cli import app as cli
-from redrive.errors import LedgerError
+from redrive.delivery.store import Claim, Found, InboxId
+from redrive.errors import ConfigurationError, LedgerError
+from redrive.ledger.header_columns import add_header_columns
 from redrive.ledger.migrating import Migration, migrate, migrations, require, status
+from redrive.ledger.store import PostgresStore
+from redrive.processing.resources import without_loop
 
 
 @pytest.fixture
@@ -60,6 +64,57 @@ def test_several_at_once_apply_it_once(redrive_database):
     with ThreadPoolExecutor(8) as pool:
         applied = [*pool.map(one, range(8))]
     assert sorted(map(len, applied)) == [0] * 7 + [len(migrations())]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_several_at_once_whatever_isolation_is_the_default(redrive_database, level):
+    with psycopg.connect(redrive_database, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"alter database {name} set default_transaction_isolation = '{level}'")
+    test_several_at_once_apply_it_once(redrive_database)
+
+
+def test_ids_from_before_they_belonged_to_a_topic_are_all_remembered(fresh, redrive_database):
+    migrate(fresh, known=migrations()[:1])
+    known = [
+        ("7", "done", 1, b"a", "orders[3]@17"),
+        ("8", "parked", 2, b"b", "my.refunds-2[0]@0"),
+        ("9", "done", 1, None, "orders[12]@9000000000"),
+    ]
+    for row in known:
+        fresh.execute(
+            "insert into redrive.inbox (app, id, state, attempt, fingerprint, source)"
+            " values ('shop', %s, %s, %s, %s, %s)",
+            row,
+        )
+    assert [one.version for one in migrate(fresh)] == [2]
+    store = PostgresStore(redrive_database, "shop", connections=1)
+    scopes = ["orders", "my.refunds-2", "orders"]
+    claims = [
+        Claim(InboxId(scope, name), attempt, fingerprint, source)
+        for scope, (name, _, attempt, fingerprint, source) in zip(scopes, known, strict=True)
+    ]
+
+    async def claimed():
+        async with store.session(is_async=False) as session:
+            return await session.claim(sorted(claims)), await session.commit()
+
+    found, _ = without_loop(claimed())
+    assert found == {
+        claim.id: Found(state, *claim[1:])
+        for claim, (_, state, *_) in zip(claims, known, strict=True)
+    }
+    store.close()
+
+
+def test_headers_that_would_share_a_column_are_refused(fresh):
+    migrate(fresh)
+    add_header_columns(fresh, ["trace-id"])
+    add_header_columns(fresh, ["trace-id"])
+    for headers in (["Trace_Id"], ["content-type", "content.type"]):
+        with pytest.raises(ConfigurationError, match="would share the column header_"):
+            add_header_columns(fresh, headers)
+    assert fresh.execute("select header from redrive.header_column").fetchall() == [("trace-id",)]
 
 
 def test_a_schema_of_another_name(fresh):

@@ -68,7 +68,10 @@ def test_apps_write_and_do_not_read_what_they_send(acting):
     app = acting("shop_app")
     require(app)
     Outbox("shop").insert(app, [Outbound(Write("orders", b"k", b"v"), "one")])
-    app.execute("insert into redrive.inbox values ('shop', 'a', 'parked', 1, null, 'o[0]@1')")
+    app.execute(
+        "insert into redrive.inbox (app, scope, id, state, attempt, source)"
+        " values ('shop', 'o', 'a', 'parked', 1, 'o[0]@1')"
+    )
     app.execute("update redrive.inbox set state = 'done' where app = 'shop'")
     app.execute("delete from redrive.inbox where at < now()")
     app.execute("delete from redrive.sent where at < now()")

@@ -243,7 +243,7 @@ def test_units_take_ids_in_one_order(make: Make, monkeypatch) -> None:
     claim = Inbox.claim
 
     def noted(self: Inbox, wire: Any, claims: Any) -> Any:
-        taken.append([each.id for each in claims])
+        taken.append([each.id.id for each in claims])
         return claim(self, wire, claims)
 
     monkeypatch.setattr(Inbox, "claim", noted)

@@ -5,7 +5,7 @@ from functools import partial, wraps
 
 import pytest
 
-from redrive import App, ConfigurationError, GiveBack, RetryPolicy
+from redrive import App, ConfigurationError, GiveBack, RetryPolicy, key
 
 
 def handle(record, ctx):
@@ -193,6 +193,12 @@ def opened():
         (app_with(app=App("items", concurrency="4")), "concurrency is '4'"),
         (app_with(app=App("items", delivery="transaction"), ack="manual"), "cannot be combined"),
         (app_with(batch="10"), "batch is '10'"),
+        (app_with(id="order_id"), r"write id=field\('order_id'\) .* or id=header\('order_id'\)"),
+        (app_with(id=7), "id is 7; it can be"),
+        (app_with(id=key, id_scope="a b"), "id_scope is 'a b'; it can be"),
+        (app_with(id=key, id_scope=7), "id_scope is 7; it can be"),
+        (app_with(id_scope="payments"), "there is no id=: give it one"),
+        (app_with(payload="data"), "payload is 'data'; it must be a function"),
         (app_with(name=""), "the name must be"),
         (app_with(name=None), "the name must be"),
         (app_with(function=partial(handle, 1, 2)), r"partial\(.* must take"),

@@ -124,7 +124,8 @@ def test_a_record_without_an_id_has_that_of_its_place() -> None:
     sim.send("orders", "one")
     sim.run()
     assert len(db.rows) == 2
-    assert [name.rsplit("/", 2)[1:] for name in sim.store.rows] == [["0", "0"], ["0", "1"]]
+    known = [name.id.rsplit("/", 2)[1:] for name in sim.store.rows]
+    assert known == [["0", "0"], ["0", "1"]]
 
 
 def test_a_record_whose_id_cannot_be_had_is_buried_and_the_others_count() -> None:

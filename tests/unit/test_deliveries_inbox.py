@@ -9,10 +9,130 @@ from typing import Any
 import pytest
 from deliveries import INBOX, OUTBOX, Database, inserting, kinds, made
 
-from redrive import Retry, RetryPolicy, field, header
+from redrive import Retry, RetryPolicy, field, header, optional
 from redrive.testing import Simulation
 
+# Ids belong to their source topic
+
+
+def two_topics(**refunds: Any) -> tuple[Any, list[tuple[str, str]]]:
+    app = made("idempotent", RetryPolicy("5m"))
+    handled: list[tuple[str, str]] = []
+
+    def handle(record: Any, ctx: Any) -> None:
+        handled.append((record.topic, ctx.idempotency_key))
+        if record.topic == "refunds" and ctx.attempt == 1:
+            raise Retry("not yet")
+
+    app.handler("orders", decode=json.loads, id=field("id"))(handle)
+    app.handler("refunds", decode=json.loads, id=field("id"), **refunds)(handle)
+    return app, handled
+
+
+def test_the_same_id_in_two_topics_is_two_records() -> None:
+    app, handled = two_topics()
+    with Simulation(app, db=Database()) as sim:
+        for topic, event in (("orders", {"id": 7}), ("refunds", {"id": 7, "of": "orders"})):
+            sim.send(topic, event)
+            sim.send(topic, event)
+            sim.run()
+        sim.run_until_empty()
+        assert handled == [
+            ("orders", "shop/orders/7"),
+            ("refunds", "shop/refunds/7"),
+            ("refunds", "shop/refunds/7"),
+        ]
+        assert sorted(map(str, sim.store.rows)) == ["7 of orders", "7 of refunds"]
+        assert sim.dead == []
+
+
+def test_topics_share_ids_where_that_is_asked_for() -> None:
+    app, handled = two_topics(id_scope="orders")
+    with Simulation(app, db=Database()) as sim:
+        sim.send("orders", {"id": 7})
+        sim.send("refunds", {"id": 7})
+        sim.send("refunds", {"id": 8})
+        sim.send("refunds", {"id": 7, "other": True})
+        sim.run_until_empty()
+        assert handled == [("orders", "shop/orders/7"), *[("refunds", "shop/orders/8")] * 2]
+        assert [dead.reason for dead in sim.dead] == ["conflict"]
+        assert sorted(map(str, sim.store.rows)) == ["7 of orders", "8 of orders"]
+
+
+def test_what_is_buried_in_one_topic_is_forgotten_there_only() -> None:
+    app, _ = two_topics()
+    app = app.with_handlers(
+        lambda handler: handler.replace(retry=RetryPolicy("5m", max_duration="1m"))
+    )
+    with Simulation(app, db=Database()) as sim:
+        sim.send("orders", {"id": 7})
+        sim.send("refunds", {"id": 7})
+        sim.run_until_empty()
+        assert len(sim.dead) == 1
+        assert [*map(str, sim.store.rows)] == ["7 of orders"]
+
+
+# Records that bring no id
+
+
+@pytest.mark.parametrize("delivery", INBOX)
+def test_a_misspelt_field_is_reported_and_not_replaced_by_the_place(delivery: str) -> None:
+    _, sim, db = inserting(delivery, RetryPolicy("5m"), decode=json.loads, id=field("order.typo"))
+    sim.send("orders", {"order": {"id": 7}})
+    sim.run_until_empty()
+    assert db.rows == []
+    [dead] = sim.dead
+    assert dead.reason == "no-id"
+    message = dead.envelope.error_message or ""
+    assert "orders[0]@0 has no id: field('order.typo') returned nothing for it" in message
+    assert "write id=optional(...)" in message
+
+
+@pytest.mark.parametrize("delivery", INBOX)
+def test_an_optional_id_and_a_tombstone_fall_back_to_the_place(delivery: str) -> None:
+    for chosen, value in ((optional(field("id")), "{}"), (field("id"), None)):
+        _, sim, db = inserting(delivery, RetryPolicy("5m"), decode=json.loads, id=chosen)
+        sim.send("orders", value)
+        sim.run_until_empty()
+        assert len(db.rows) == 1
+        [known] = sim.store.rows
+        assert known.id.endswith("/0/0")
+
+
 # Conflicts and replays
+
+
+def test_what_counts_as_the_payload_can_be_chosen() -> None:
+    _, sim, db = inserting(
+        "idempotent", decode=json.loads, id=field("id"), payload=lambda record: record.data
+    )
+    sim.send("orders", '{"id": 7, "to": "Ann"}')
+    sim.send("orders", '{"to": "Ann", "id": 7}')
+    sim.send("orders", '{"to": "Bob", "id": 7}')
+    sim.run_until_empty()
+    assert len(db.rows) == 1
+    assert [dead.record.value for dead in sim.dead] == [b'{"to": "Bob", "id": 7}']
+
+
+@pytest.mark.parametrize("chosen", [b"same", "same", 7, None, [1, 2]])
+def test_a_payload_is_text_bytes_or_what_json_holds(chosen: Any) -> None:
+    _, sim, db = inserting("idempotent", id=header("id"), payload=lambda _: chosen)
+    for value in ("one", "two"):
+        sim.send("orders", value, headers=(("id", b"7"),))
+    sim.run_until_empty()
+    assert (db.rows, sim.dead) == ([b"one"], [])
+
+
+def test_a_payload_that_cannot_be_compared_fails_its_record_alone() -> None:
+    _, sim, db = inserting(
+        "idempotent", id=header("id"), payload=lambda r: {r} if r.value == b"bad" else r.value
+    )
+    for name, value in (("1", "bad"), ("2", "good")):
+        sim.send("orders", value, headers=(("id", name.encode()),))
+    sim.run_until_empty()
+    assert db.rows == [b"good"]
+    [dead] = sim.dead
+    assert "returned a set that cannot be compared" in (dead.envelope.error_message or "")
 
 
 @pytest.mark.parametrize("delivery", INBOX)

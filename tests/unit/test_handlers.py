@@ -238,16 +238,19 @@ def test_the_idempotency_key_is_the_same_at_every_attempt_and_no_other_records()
 
     sim = run(app_with(handle, retry=RetryPolicy("5m", first=InPlace(2))), b"1", b"2")
     topic = sim.broker.topic_id("orders")
-    assert sorted(seen) == [(b"1", f"items/{topic}/0/0")] * 3 + [(b"2", f"items/{topic}/0/1")] * 3
+    assert (
+        sorted(seen)
+        == [(b"1", f"items/orders/{topic}/0/0")] * 3 + [(b"2", f"items/orders/{topic}/0/1")] * 3
+    )
 
 
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        (field("id"), "items/7"),
-        (header("id"), "items/8"),
-        (key, "items/9"),
-        (lambda record: record.value, 'items/{"id": 7}'),
+        (field("id"), "items/orders/7"),
+        (header("id"), "items/orders/8"),
+        (key, "items/orders/9"),
+        (lambda record: record.value, 'items/orders/{"id": 7}'),
     ],
 )
 def test_the_id_is_the_applications_choice(chosen, expected):

@@ -32,6 +32,7 @@ PUBLIC = {
     "field",
     "header",
     "key",
+    "optional",
 }
 TESTING = {"Attempt", "Kept", "MemoryBroker", "Simulation", "VirtualClock"}
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Final
 
 from redrive import ids
-from redrive.delivery.store import Claim, Found
+from redrive.delivery.store import Claim, Found, InboxId
 from redrive.errors import Conflict
+from redrive.handler import name_of
 from redrive.processing.work import DUPLICATE, Duplicate
 
 if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.envelope import Envelope
     from redrive.processing.scope import Scope
     from redrive.processing.work import Work
 
@@ -28,10 +32,18 @@ def claim_of(work: Work, scope: Scope) -> Claim:
         # It was parked before it could be decoded: only now is its real id to be had.
         work.envelope = envelope = replace(envelope, id=scope.message_id(work))
     attempt = min(envelope.attempt, _MOST_ATTEMPTS)
-    return Claim(stored_id(envelope.id), attempt, fingerprint(work), work.record.place)
+    known_by = InboxId(work.handler.id_scope, _stored(envelope.id))
+    return Claim(known_by, attempt, fingerprint(work), work.record.place)
 
 
-def stored_id(message_id: str) -> str:
+def inbox_id(envelope: Envelope, app: App) -> InboxId:
+    """What a record is known by, also one whose handler is gone."""
+    handler = app.handlers.get(envelope.origin_topic)
+    scope = envelope.origin_topic if handler is None else handler.id_scope
+    return InboxId(scope, _stored(envelope.id))
+
+
+def _stored(message_id: str) -> str:
     """The id as databases take it: without zeros, and short enough for an index."""
     given = ids.as_text(message_id) or message_id
     if len(given) > _LONGEST_ID // 4 and len(given.encode()) > _LONGEST_ID:
@@ -40,9 +52,27 @@ def stored_id(message_id: str) -> str:
 
 
 def fingerprint(work: Work) -> bytes | None:
-    """Tells one payload from another."""
+    """Tells one payload from another: by its bytes, or by what `payload=` returns."""
+    choose = work.handler.payload
     value = work.record.value
+    if choose is not None and value is not None:
+        value = _payload(choose(work.record), name_of(choose))
     return None if value is None else blake2b(value, digest_size=_FINGERPRINT_BYTES).digest()
+
+
+def _payload(chosen: object, by: str) -> bytes:
+    if isinstance(chosen, bytes):
+        return chosen
+    if isinstance(chosen, str):
+        return chosen.encode(errors="surrogatepass")
+    try:
+        # The same whatever order its keys came in.
+        return json.dumps(chosen, sort_keys=True, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as mistake:
+        raise TypeError(
+            f"payload={by} returned a {type(chosen).__name__} that cannot be compared ({mistake});"
+            " return text, bytes or what JSON can hold"
+        ) from mistake
 
 
 def verdict(claim: Claim, found: Found | None) -> Duplicate | Conflict | None:

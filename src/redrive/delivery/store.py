@@ -31,10 +31,20 @@ class TransactionEndedError(RedriveError):
     """A handler has ended the transaction that its record's outcome should have been part of."""
 
 
+class InboxId(NamedTuple):
+    """What a record is known by: its id, among those of its source topic or `id_scope=`."""
+
+    scope: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.id} of {self.scope}"
+
+
 class Claim(NamedTuple):
     """A record's id, about to be handled."""
 
-    id: str
+    id: InboxId
     attempt: int
     fingerprint: bytes | None
     """Of the payload; None where there is none."""
@@ -56,11 +66,11 @@ class Marks:
 
     done: list[Claim] = field(default_factory=list)
     """Those that were parked before."""
-    parked: list[tuple[str, int]] = field(default_factory=list)
+    parked: list[tuple[InboxId, int]] = field(default_factory=list)
     """With the attempt that comes next."""
-    forgotten: list[str] = field(default_factory=list)
+    forgotten: list[InboxId] = field(default_factory=list)
     """Those that shall be as if nobody had seen them."""
-    no_longer_parked: list[str] = field(default_factory=list)
+    no_longer_parked: list[InboxId] = field(default_factory=list)
     """Ids that were not claimed; where they are parked, they are forgotten."""
 
 
@@ -72,7 +82,7 @@ class Session(Guard, Protocol):
         """What handlers have as `ctx.db`."""
         ...
 
-    async def claim(self, claims: Sequence[Claim]) -> dict[str, Found]:
+    async def claim(self, claims: Sequence[Claim]) -> dict[InboxId, Found]:
         """Note these ids, in their order, as done; gives what was known of those that are not new.
 
         Rivals wait until this transaction has ended, and this one waits for theirs. What was known

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from redrive import failpoints
 from redrive.delivery import claims
-from redrive.delivery.store import Claim, Found, Marks, Session
+from redrive.delivery.store import Claim, Found, InboxId, Marks, Session
 from redrive.errors import RedriveError
 from redrive.guarantees import Guarantee
 from redrive.processing import calling, guarded
@@ -86,7 +86,7 @@ class Unit:
         self._held: dict[Work, _Held] = {}
         self._repeats: dict[Work, tuple[Claim, Work]] = {}
         """Records whose id another one of this unit has."""
-        self._found: dict[str, Found] = {}
+        self._found: dict[InboxId, Found] = {}
         self._failure: BaseException | None = None
         """What all have failed with, if they have: then nobody is called."""
         self.session: Session | None = None
@@ -128,7 +128,7 @@ class Unit:
     # Claims
 
     async def _claim(self, session: Session) -> None:
-        wanted: dict[str, tuple[Claim, Work]] = {}
+        wanted: dict[InboxId, tuple[Claim, Work]] = {}
         for work in self._works:
             claim = self._claim_for(work)
             if claim is None:
@@ -295,7 +295,7 @@ class Unit:
                 marks.done.append(claim)
         mine = {work.offset for work in self._held}
         marks.no_longer_parked = [
-            claims.stored_id(each.envelope.id)
+            claims.inbox_id(each.envelope, self._tools.scope.app)
             for each in self.judged.report.outcomes
             if each.kind == "bury" and each.offset not in mine and each.envelope is not None
         ]

@@ -9,8 +9,9 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from redrive.delivery.claims import stored_id
+from redrive.delivery.claims import inbox_id
 from redrive.delivery.store import (
+    InboxId,
     Marks,
     Store,
     StoreBusyError,
@@ -27,6 +28,7 @@ from redrive.processing.scope import GivenUpError
 from redrive.processing.work import Lane, Lot, Work
 
 if TYPE_CHECKING:
+    from redrive.envelope import Envelope
     from redrive.processing.dispatcher import Dispatcher
 
 log: Final = logging.getLogger("redrive.delivery")
@@ -117,12 +119,13 @@ class Units:
                 break
         return True
 
-    def forget(self, message_ids: list[str]) -> None:
+    def forget(self, envelopes: list[Envelope]) -> None:
         """Let these be handled when they come again: they were buried without a unit of work."""
         if self._tools.guarantee.inbox:
-            without_loop(self._forget([stored_id(each) for each in message_ids]))
+            app = self._tools.scope.app
+            without_loop(self._forget([inbox_id(each, app) for each in envelopes]))
 
-    async def _forget(self, stored: list[str]) -> None:
+    async def _forget(self, stored: list[InboxId]) -> None:
         async with self._store.session(is_async=False) as session:
             await session.mark(Marks(no_longer_parked=stored))
             await session.commit()

@@ -24,16 +24,23 @@ def column_of(header: str) -> str:
 def add_header_columns(
     connection: psycopg.Connection[Any], headers: Iterable[str], schema: str = DEFAULT_SCHEMA
 ) -> None:
-    """Give these headers columns; those that have one keep it. Rows from before have null there."""
+    """Give these headers columns; those that have one keep it. Rows from before have null there.
+
+    ConfigurationError where two headers would share a column: all or nothing is added.
+    """
     wanted = {header: column_of(header) for header in headers}
+    table = sql.Identifier(schema, "header_column")
+    note = sql.SQL("insert into {} (header, name) values (%s, %s) on conflict do nothing")
+    look = sql.SQL("select header from {} where name = %s")
     with connection.transaction(), connection.cursor() as cursor:
         for header, column in wanted.items():
-            cursor.execute(
-                sql.SQL(
-                    "insert into {} (header, name) values (%s, %s) on conflict do nothing"
-                ).format(sql.Identifier(schema, "header_column")),
-                (header, column),
-            )
+            cursor.execute(note.format(table), (header, column))
+            [(owner,)] = cursor.execute(look.format(table), (column,)).fetchall()
+            if owner != header:
+                raise ConfigurationError(
+                    f"the headers {owner!r} and {header!r} would share the column {column}: leave"
+                    " one of them out, or let its senders use another name"
+                )
             cursor.execute(
                 sql.SQL("alter table {} add column if not exists {} text").format(
                     sql.Identifier(schema, "outbox"), sql.Identifier(column)

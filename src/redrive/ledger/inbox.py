@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import starmap
 from typing import Final
 
 from psycopg import sql
 
-from redrive.delivery.store import Claim, Found, Marks, StoreBusyError
+from redrive.delivery.store import Claim, Found, InboxId, Marks, StoreBusyError
 from redrive.ledger.names import DEFAULT_SCHEMA, lock_class
 from redrive.ledger.wires import Query, Wire
 
@@ -34,21 +35,22 @@ class Inbox:
             _EXPIRE.format(table=table["sent"], skip=sql.SQL("")),
         ]
 
-    async def claim(self, wire: Wire, claims: Sequence[Claim]) -> dict[str, Found]:
+    async def claim(self, wire: Wire, claims: Sequence[Claim]) -> dict[InboxId, Found]:
         """Note ids, in their order, as done; gives what was known of those that are not new."""
-        found: dict[str, Found] = {}
+        found: dict[InboxId, Found] = {}
         wanted = list(claims)
         for _ in range(_CLAIM_TRIES):
             # Done, because most will be: what comes out otherwise is said at the end, in the same
             # transaction. Whoever has noted one of them and not ended yet is waited for.
-            columns = map(list, zip(*wanted, strict=True))
+            names, *rest = zip(*wanted, strict=True)
+            columns = (*_columns(names), *map(list, rest))
             rows = await wire.fetch(self._insert, (self._app, *columns))
             if len(rows) == len(wanted):
                 return found
-            new = {name for (name,) in rows}
-            rest = [claim.id for claim in wanted if claim.id not in new]
-            for name, *known in await wire.fetch(self._look, (self._app, rest)):
-                found[name] = Found(*known)
+            new = set(starmap(InboxId, rows))
+            others = [claim.id for claim in wanted if claim.id not in new]
+            for scope, name, *known in await wire.fetch(self._look, (self._app, *_columns(others))):
+                found[InboxId(scope, name)] = Found(*known)
             wanted = [claim for claim in wanted if claim.id not in new and claim.id not in found]
             if not wanted:
                 return found
@@ -57,15 +59,16 @@ class Inbox:
 
     async def mark(self, wire: Wire, marks: Marks) -> None:
         """Say what became of claimed ids that are not simply done."""
-        changes = [("done", claim.id, claim.attempt, claim.fingerprint) for claim in marks.done]
-        changes += [("parked", name, attempt, None) for name, attempt in marks.parked]
+        changes = [(*claim.id, "done", claim.attempt, claim.fingerprint) for claim in marks.done]
+        changes += [(*name, "parked", attempt, None) for name, attempt in marks.parked]
         if changes:
-            changes.sort(key=lambda change: change[1])
+            changes.sort(key=lambda change: change[:2])
             await wire.fetch(self._update, (*map(list, zip(*changes, strict=True)), self._app))
         if marks.forgotten:
-            await wire.fetch(self._delete, (self._app, marks.forgotten))
+            await wire.fetch(self._delete, (self._app, *_columns(marks.forgotten)))
         if marks.no_longer_parked:
-            await wire.fetch(self._delete_parked, (self._app, sorted(marks.no_longer_parked)))
+            parked = _columns(sorted(marks.no_longer_parked))
+            await wire.fetch(self._delete_parked, (self._app, *parked))
 
     async def expire(self, wire: Wire, older_than: int) -> bool:
         """Forget some ids that are older, in milliseconds; True: there may be more."""
@@ -86,31 +89,41 @@ class Inbox:
         return max(counts) >= EXPIRED_AT_ONCE
 
 
+def _columns(ids: Iterable[InboxId]) -> tuple[list[str], list[str]]:
+    scopes, names = zip(*ids, strict=True)
+    return list(scopes), list(names)
+
+
 # Lists go over the wire in binary form: as text they cost psycopg more than the insert costs the
 # database.
 _TRY_LOCK: Final[Query] = sql.SQL("select pg_try_advisory_xact_lock(%s, %s)")
 _INSERT: Final = sql.SQL(
-    "insert into {inbox} (app, id, state, attempt, fingerprint, source)"
-    " select %s, id, 'done', attempt, fingerprint, source"
-    " from unnest(%b::text[], %b::integer[], %b::bytea[], %b::text[])"
-    " as claim(id, attempt, fingerprint, source)"
-    " on conflict (app, id) do nothing returning id"
+    "insert into {inbox} (app, scope, id, state, attempt, fingerprint, source)"
+    " select %s, scope, id, 'done', attempt, fingerprint, source"
+    " from unnest(%b::text[], %b::text[], %b::integer[], %b::bytea[], %b::text[])"
+    " as claim(scope, id, attempt, fingerprint, source)"
+    " on conflict (app, scope, id) do nothing returning scope, id"
 )
 _LOOK: Final = sql.SQL(
-    "select id, state, attempt, fingerprint, source from {inbox}"
-    " where app = %s and id = any(%b::text[]) order by id for update"
+    "select scope, id, state, attempt, fingerprint, source from {inbox}"
+    " where app = %s and (scope, id) in (select * from unnest(%b::text[], %b::text[]))"
+    " order by scope, id for update"
 )
 _UPDATE: Final = sql.SQL(
     "update {inbox} as known set state = change.state, attempt = change.attempt,"
     " fingerprint = case when change.state = 'done' then change.fingerprint"
     " else known.fingerprint end, at = now()"
-    " from unnest(%b::text[], %b::text[], %b::integer[], %b::bytea[])"
-    " as change(state, id, attempt, fingerprint)"
-    " where known.app = %s and known.id = change.id"
+    " from unnest(%b::text[], %b::text[], %b::text[], %b::integer[], %b::bytea[])"
+    " as change(scope, id, state, attempt, fingerprint)"
+    " where known.app = %s and known.scope = change.scope and known.id = change.id"
 )
-_DELETE: Final = sql.SQL("delete from {inbox} where app = %s and id = any(%b::text[])")
+_DELETE: Final = sql.SQL(
+    "delete from {inbox} where app = %s"
+    " and (scope, id) in (select * from unnest(%b::text[], %b::text[]))"
+)
 _DELETE_PARKED: Final = sql.SQL(
-    "delete from {inbox} where app = %s and id = any(%b::text[]) and state = 'parked'"
+    "delete from {inbox} where app = %s and state = 'parked'"
+    " and (scope, id) in (select * from unnest(%b::text[], %b::text[]))"
 )
 _EXPIRE: Final = sql.SQL(
     "with old as (delete from {table} where ctid = any(array(select ctid from {table}"

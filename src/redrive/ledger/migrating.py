@@ -61,6 +61,8 @@ def migrate(
     Safe when several do it at once: they take turns, and the later ones find nothing to do.
     """
     with connection.transaction(), connection.cursor() as cursor:
+        # Whoever waited for another must see what that one did, whatever this database's default.
+        cursor.execute("set transaction isolation level read committed")
         key = (lock_class("migrate", schema), 0)
         cursor.execute("select pg_advisory_xact_lock(%s, %s)", key)
         _make_schema(cursor, schema)

@@ -11,6 +11,7 @@ from psycopg import sql
 from redrive.delivery.store import (
     Claim,
     Found,
+    InboxId,
     Marks,
     StoreBusyError,
     StoreDownError,
@@ -54,7 +55,7 @@ class PostgresSession:
         """Whether what the call does comes after a savepoint of its own."""
         self._savepoint = False
         """Whether there is one, be it of an earlier call."""
-        self._new: list[str] = []
+        self._new: list[InboxId] = []
         """Ids that nobody knew before: they are noted as done, though nothing is done yet."""
 
     # The transaction
@@ -151,7 +152,7 @@ class PostgresSession:
 
     # Inbox and outbox
 
-    async def claim(self, claims: Sequence[Claim]) -> dict[str, Found]:
+    async def claim(self, claims: Sequence[Claim]) -> dict[InboxId, Found]:
         """Note ids as done; gives what was known of those that are not new."""
         found = await self._inbox.claim(self._wire, claims)
         self._new = [claim.id for claim in claims if claim.id not in found]

@@ -135,7 +135,7 @@ class Context(_Sender):
     def idempotency_key(self) -> str:
         """The same at every attempt, and no other record's: for third parties that honour one."""
         envelope = self.envelope
-        return f"{envelope.app}/{envelope.id}"
+        return f"{envelope.app}/{self._work.handler.id_scope}/{envelope.id}"
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -259,7 +259,7 @@ class PartitionProcessor:
         """Forget the ids of records that ended outside a unit of work; gives whether it is done."""
         units = self.scope.units
         if units is not None:
-            units.forget([each.envelope.id for each in buried if each.envelope is not None])
+            units.forget([each.envelope for each in buried if each.envelope is not None])
         return True
 
     @property

@@ -16,6 +16,7 @@ from redrive import ids
 from redrive.envelope import Envelope
 from redrive.errors import ContextError, RedriveError
 from redrive.guarantees import GUARANTEES
+from redrive.handler import name_of
 from redrive.processing.lanes import LongLanes
 from redrive.processing.work import Lot, Result, Work
 from redrive.record import IdentifiedWrite, Record, Write
@@ -74,7 +75,7 @@ class Units(Protocol):
         """End the unit of a lot whose thread does not come back, fail these, finish the lot."""
         ...
 
-    def forget(self, message_ids: list[str]) -> None:
+    def forget(self, envelopes: list[Envelope]) -> None:
         """Let these be handled when they come again: they were buried without a unit of work."""
         ...
 
@@ -182,10 +183,19 @@ class Scope:
         return work.envelope
 
     def message_id(self, work: Work) -> str:
-        """The record's id: the application's, or else derived from its origin."""
+        """The record's id: the application's, or derived from its origin where none was chosen."""
         chosen = work.handler.id
-        given = None if chosen is None else ids.as_text(chosen(work.record))
-        return given or self.origin_id(work.record)
+        if chosen is None:
+            return self.origin_id(work.record)
+        given = ids.as_text(chosen(work.record))
+        if given is not None:
+            return given
+        if work.record.value is None or ids.is_optional(chosen):  # a tombstone has no fields
+            return self.origin_id(work.record)
+        raise ValueError(
+            f"{work.record.place} has no id: {name_of(chosen)} returned nothing for it. Is the name"
+            " right? If records may come without an id, write id=optional(...)"
+        )
 
     def origin_id(self, record: Record) -> str:
         """The id of a record that brings none."""

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from redrive.delivery.store import Claim, Found, Marks, StoreDownError
+from redrive.delivery.store import Claim, Found, InboxId, Marks, StoreDownError
 from redrive.errors import ContextError
 from redrive.record import IdentifiedWrite, Write
 
@@ -39,7 +39,7 @@ class MemoryStore:
     ) -> None:
         self.clock = clock
         self.db = db
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[InboxId, Row] = {}
         self.sent: set[str] = set()
         self._publish = publish
         self._numbers = 0
@@ -66,7 +66,7 @@ class MemoryStore:
         """Nothing has to be closed."""
 
     def carry_out(
-        self, rows: dict[str, Row | None], sent: set[str], outbox: Sequence[Write]
+        self, rows: dict[InboxId, Row | None], sent: set[str], outbox: Sequence[Write]
     ) -> None:
         """Make a transaction's changes."""
         for name, row in rows.items():
@@ -92,7 +92,7 @@ class MemorySession:
         self.broken = False
         self._store = store
         self._whole = whole
-        self._rows: dict[str, Row | None] = {}
+        self._rows: dict[InboxId, Row | None] = {}
         self._sent: set[str] = set()
         self._outbox: list[Write] = []
         self._call = AsyncExitStack()
@@ -126,7 +126,7 @@ class MemorySession:
         """What the call did shall not count."""
         await self._call.__aexit__(type(error), error, None)
 
-    async def claim(self, claims: Sequence[Claim]) -> dict[str, Found]:
+    async def claim(self, claims: Sequence[Claim]) -> dict[InboxId, Found]:
         """Note these ids as done; gives what was known of those that are not new."""
         found = {
             claim.id: self._store.rows[claim.id].found
@@ -171,10 +171,10 @@ class MemorySession:
         self.committed = True
         self._store.carry_out(self._rows, self._sent, self._outbox)
 
-    def _put(self, name: str, found: Found) -> None:
+    def _put(self, name: InboxId, found: Found) -> None:
         self._rows[name] = Row(found, self._store.clock.now())
 
-    def _seen(self, name: str) -> Found:
+    def _seen(self, name: InboxId) -> Found:
         row = self._rows.get(name) or self._store.rows[name]
         return row.found
 
