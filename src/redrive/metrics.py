@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,7 +17,6 @@ from prometheus_client.registry import Collector
 from redrive.app import App
 from redrive.engines.figures import BUCKETS, Figures
 from redrive.engines.words import Lane
-from redrive.errors import ConfigurationError
 
 
 class Source(Protocol):
@@ -120,25 +117,3 @@ class RunCollector(Collector):
 
     def _counter(self, name: str, text: str, *labels: str) -> CounterMetricFamily:
         return CounterMetricFamily(name, text, labels=["app", "lane", *labels])
-
-
-@contextmanager
-def serve(run: Source, port: int | None) -> Iterator[int | None]:
-    """Serve the figures at `/metrics` within the block; port 0 is any, without a port nothing."""
-    if port is None:
-        yield None
-        return
-    registry = CollectorRegistry()
-    registry.register(RunCollector(run))
-    try:
-        server, thread = start_http_server(port, registry=registry)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"the figures cannot be served on port {port} ({error}): give another --metrics-port"
-        ) from None
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,31 +1,41 @@
-"""A small web server for those who watch a process: `/metrics`, and how it is (`/health`)."""
+"""The web server for those who watch a process: `/metrics`, and how it is (`/live`, `/ready`).
+
+One for both engines and the relay. What they are asked is read when it is asked for, in a thread of
+its own for each question: a slow answer keeps nobody else waiting.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from redrive.errors import ConfigurationError
 
+log: Final = logging.getLogger("redrive.serving")
+
 Health = Callable[[], str]
-"""What is in the way; empty when all is well."""
+"""What is in the way; empty when nothing is."""
+_IDLE_SECONDS: Final = 30
+"""After which a connection is closed that asks nothing."""
+_TEXT: Final = "text/plain; charset=utf-8"
 
 
 @contextmanager
 def served(
-    port: int | None, collector: Collector, health: Health | Mapping[str, Health]
+    port: int | None, collector: Collector, checks: Mapping[str, Health]
 ) -> Iterator[int | None]:
-    """Serve within the block; port 0 is any, without a port nothing is served.
+    """Serve within the block, on all interfaces; yields the port. 0 is any, None serves nothing.
 
-    Health may be asked in several ways, each with its path.
+    `checks` are how health is asked for: by path, such as `/live`.
     """
-    checks = health if isinstance(health, Mapping) else {"/health": health}
     if port is None:
         yield None
         return
@@ -35,10 +45,10 @@ def served(
         server = ThreadingHTTPServer(("", port), _answers(registry, checks))
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"figures cannot be served on port {port} ({error}): give another --metrics-port"
+            f"figures cannot be served on port {port} ({error}): choose another --metrics-port"
         ) from None
     server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, name="serving", daemon=True)
+    thread = Thread(target=server.serve_forever, name="redrive-serving", daemon=True)
     thread.start()
     try:
         yield server.server_port
@@ -52,17 +62,27 @@ def _answers(
     registry: CollectorRegistry, checks: Mapping[str, Health]
 ) -> type[BaseHTTPRequestHandler]:
     class Answers(BaseHTTPRequestHandler):
+        timeout = _IDLE_SECONDS
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-            elif path in checks:
-                trouble = checks[path]()
-                self._answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
-            else:
-                self._answer(404, f"{' '.join(['/metrics', *checks])}\n".encode())
+            try:
+                if path == "/metrics":
+                    encode, kind = choose_encoder(self.headers.get("Accept", ""))
+                    self._answer(200, encode(registry), kind)
+                elif path in checks:
+                    trouble = checks[path]()
+                    self._answer(503 if trouble else 200, _line(trouble or "ok"))
+                else:
+                    self._answer(404, _line(f"here are {' '.join(['/metrics', *checks])}"))
+            except ConnectionError:
+                pass  # whoever asked did not wait for the answer
+            except Exception as error:
+                # Whoever cannot be asked how it is, is not well.
+                log.exception("%s cannot be answered", path)
+                self._answer(503 if path in checks else 500, _line(f"cannot be told: {error!r}"))
 
-        def _answer(self, code: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        def _answer(self, code: int, body: bytes, kind: str = _TEXT) -> None:
             self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -73,3 +93,7 @@ def _answers(
             """Nobody wants a line per question."""
 
     return Answers
+
+
+def _line(text: str) -> bytes:
+    return f"{text}\n".encode(errors="backslashreplace")

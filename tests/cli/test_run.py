@@ -7,6 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -146,6 +148,14 @@ def run(tmp_path, redrive_stack) -> Iterator[Callable[..., Process]]:
         process.kill()
 
 
+def ask(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 def test_once_ends_with_what_is_there_and_says_what_stays_parked(run, own_shop):
     missing = run(own_shop.target, "--once")
     assert missing.end() == 1
@@ -172,8 +182,13 @@ def test_a_signal_ends_it_at_the_next_commit_and_the_next_run_finishes(run, own_
     own_shop.write(seconds=0.01)
     values = [b"%d" % number for number in range(1500)]
     own_shop.send(*values)
-    first = run(own_shop.target, "--batch-deadline", "1s")
+    first = run(own_shop.target, "--batch-deadline", "1s", "--metrics-port", "0")
+    first.read_until(r"^figures: port")
+    port = int(re.search(r"figures: port (\d+), /metrics /live /ready", first.said)[1])
     first.read_until(r"^main  batch \d+: .* done")
+    assert ask(port, "/live") == ask(port, "/ready") == (200, "ok\n")
+    assert ask(port, "/else")[0] == 404
+    assert f'redrive_records_total{{app="{own_shop.name}",lane="main"' in ask(port, "/metrics")[1]
     first.signal(signal.SIGTERM)
     assert first.end() == 0, first.errors
     assert not first.errors

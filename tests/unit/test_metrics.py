@@ -1,17 +1,15 @@
-"""Prometheus figures: right names, right labels, right numbers; served only when asked for."""
+"""Prometheus figures: right names, right labels, right numbers."""
 
 from __future__ import annotations
 
 import json
-import socket
-from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redrive import App, ConfigurationError, RetryPolicy
+from redrive import App, RetryPolicy
 from redrive.engines.figures import Figures
-from redrive.metrics import RunCollector, serve
+from redrive.metrics import RunCollector
 
 
 class Run:
@@ -71,24 +69,3 @@ def shown(run):
 )
 def test_the_figures_are_these(shown, line):
     assert line in shown
-
-
-def test_they_are_served_within_the_block(run):
-    with serve(run, 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        assert b"redrive_records_total" in answer.read()
-    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
-        pass
-
-
-def test_without_a_port_nothing_is_served(run):
-    with serve(run, None) as port:
-        assert port is None
-
-
-def test_a_port_that_is_taken_is_one_sentence(run):
-    with (
-        serve(run, 0) as port,
-        pytest.raises(ConfigurationError, match=f"port {port}.*--metrics-port"),
-        serve(run, port),
-    ):
-        pass

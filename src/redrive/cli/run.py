@@ -21,7 +21,8 @@ from redrive.engines.worker.options import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT, G
 from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app
-from redrive.metrics import serve
+from redrive.metrics import RunCollector
+from redrive.serving import served
 
 if TYPE_CHECKING:
     from redrive.engines.spark.queries import Handle
@@ -77,7 +78,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     ] = None,
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve Prometheus figures here.")
+        int | None, typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready here.")
     ] = None,
     spark_conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; repeat.")
@@ -208,9 +209,11 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
 
 def follow(handle: Handle, console: Console, stopping: Stopping, port: int | None) -> None:
     """Show the run until it has ended, or somebody wants it to."""
-    with serve(handle, port) as bound, view(console) as shown:
+    from redrive.engines.spark.health import checks
+
+    with served(port, RunCollector(handle), checks(handle)) as bound, view(console) as shown:
         if bound is not None:
-            console.print(f"figures: port {bound}, /metrics")
+            console.print(f"figures: port {bound}, /metrics /live /ready")
         while not handle.await_termination(_SHOW_EVERY):
             shown.show(handle)
             if stopping.wanted:

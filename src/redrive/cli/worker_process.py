@@ -12,10 +12,11 @@ from redrive.cli.logs import LogFormat, log_to_stderr
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments
+from redrive.engines.worker.health import checks
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.worker import Worker, start
-from redrive.serving import Health, served
+from redrive.serving import served
 
 _SHOW_EVERY = 0.25
 
@@ -48,11 +49,10 @@ def run_worker(
 
 
 def _follow(worker: Worker, console: Console, stopping: Stopping, port: int | None) -> None:
-    checks: dict[str, Health] = {
-        "/live": lambda: "" if worker.live else "it does not poll",
-        "/ready": lambda: "" if worker.ready else "no partitions were assigned yet",
-    }
-    with served(port, WorkerCollector(worker), checks) as bound, view(console) as shown:
+    with (
+        served(port, WorkerCollector(worker), checks(worker)) as bound,
+        view(console) as shown,
+    ):
         if bound is not None:
             console.print(f"figures: port {bound}, /metrics /live /ready")
         said = False

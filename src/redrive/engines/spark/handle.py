@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.clock import WallClock
@@ -22,6 +22,7 @@ from redrive.engines.spark.frames.lane import FrameLane
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
+from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
 
@@ -71,6 +72,8 @@ class Handle:
         self._spark = spark
         self._trigger = trigger
         self._statuses = Statuses(spec)
+        self._began = time()
+        self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
         self._deaths: list[float] = []
         self._stopping = False
@@ -118,8 +121,27 @@ class Handle:
         """What the planner of a lane saw last; empty before it has planned."""
         return self._statuses.read(lane)
 
+    def heard(self, lane: Lane) -> float:
+        """When the planner of a lane last planned; before it has, when the run began."""
+        return self._statuses.heard(lane) or self._began
+
+    def batch_seconds(self, lane: Lane) -> float | None:
+        """For how long a lane's batch has been under way; None: there is none."""
+        return self._under_way.seconds(lane)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new is planned any more."""
+        return self._stopping
+
+    @property
+    def trigger(self) -> float:
+        """Seconds between the starts of two batches, at least."""
+        return (self._trigger or 0) / 1000
+
     def check(self) -> None:
         """Raise the error that ended the run, if one did; log what is news."""
+        self._under_way.warn()
         for lane, query in list(self.queries.items()):
             self._statuses.tell_news(lane)
             self._fatal = self._fatal or self.status(lane).get("fatal", "")
@@ -163,7 +185,15 @@ class Handle:
             found = self.figures.add(lane, texts, number=number, seconds=seconds)
             self._note_errors(lane, found)
 
-        return FrameLane(self._spark, self.app, spec, lane, report=report, trigger=self._trigger)
+        return FrameLane(
+            self._spark,
+            self.app,
+            spec,
+            lane,
+            report=report,
+            under_way=self._under_way,
+            trigger=self._trigger,
+        )
 
     def _run_batch(self, lane: Lane, batch: DataFrame, number: int) -> None:
         self._spark.sparkContext.setJobDescription(
@@ -171,7 +201,8 @@ class Handle:
         )
         began = monotonic()
         try:
-            rows = batch.collect()
+            with self._under_way.batch(lane, number):
+                rows = batch.collect()
         except Exception as error:
             if self._stopping:
                 return

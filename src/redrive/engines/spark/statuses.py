@@ -19,6 +19,7 @@ class Statuses:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._last: dict[Lane, dict[str, Any]] = {}
+        self._heard: dict[Lane, float] = {}
         self._trouble: dict[Lane, str] = {}
         self._told: set[str] = set()
 
@@ -29,6 +30,14 @@ class Statuses:
         except FileNotFoundError:
             pass
         return self._last.get(lane, {})
+
+    def heard(self, lane: Lane) -> float | None:
+        """When a planner last wrote what it saw, in seconds since 1970; None: it has not yet."""
+        try:
+            self._heard[lane] = self._spec.status_file(lane).stat().st_mtime
+        except FileNotFoundError:
+            pass
+        return self._heard.get(lane)
 
     def tell_news(self, lane: Lane) -> None:
         """Log troubles that came or went, and records that are gone."""

@@ -173,15 +173,22 @@ class Worker:
             return {**status, "trouble": self._units.trouble.text}
         return status
 
-    @property
-    def live(self) -> bool:
-        """Whether it polls."""
-        return not self._ended.is_set() and monotonic() - self._loop.polled_at < _LIVE_WITHIN
+    def not_live(self) -> str:
+        """Why it should be started again; empty: it need not be."""
+        if self._ended.is_set():
+            return "it has ended"
+        silence = monotonic() - self._loop.polled_at
+        return f"it has not polled for {silence:.0f} s" if silence > _LIVE_WITHIN else ""
 
     @property
     def ready(self) -> bool:
         """Whether it is part of the group, and partitions were given to it."""
-        return self.live and self._assignment.settled and not self._stopping.is_set()
+        return not self.not_live() and self._assignment.settled and not self.stopping
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new begins any more."""
+        return self._stopping.is_set()
 
     @property
     def assigned(self) -> int:

@@ -16,6 +16,7 @@ from redrive.engines.spark.frames.reports import as_text
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.source import Reader
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import Lane
 
 if TYPE_CHECKING:
@@ -40,10 +41,13 @@ class FrameLane:
         lane: Lane,
         *,
         report: Report,
+        under_way: UnderWay,
         trigger: int | None = None,
     ) -> None:
         self._spark = spark
         self._name = f"redrive {app.name} {lane} {spec.run}"
+        self._lane: Lane = lane
+        self._under_way = under_way
         self._reader = Reader(spec, lane)
         self._batches = Batches(spark, app, spec, lane)
         self._report = report
@@ -101,7 +105,8 @@ class FrameLane:
     def _batch(self, ranges: list[Range], number: int) -> None:
         began = monotonic()
         self._spark.sparkContext.setJobGroup(self._name, f"{self._name}, {number}")
-        reports = self._batches.run(ranges)
+        with self._under_way.batch(self._lane, number):
+            reports = self._batches.run(ranges)
         if self._stopped.is_set():
             return
         self._report([as_text(report) for report in reports], number, monotonic() - began)

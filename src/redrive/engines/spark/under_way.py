@@ -1,0 +1,65 @@
+"""Batches under way: since when, and a warning for one that lasts longer than it should."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from redrive.engines.words import Lane
+
+log: Final = logging.getLogger("redrive.spark")
+
+GRACE: Final = 5.0
+"""Seconds that Spark may need to begin and end a batch, at least."""
+
+
+@dataclass
+class _Batch:
+    number: int
+    since: float
+    warn_after: float
+
+
+class UnderWay:
+    """The batches of a run's lanes. May be used from many threads."""
+
+    def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
+        self._deadline = deadline
+        self._clock = clock
+        self._batches: dict[Lane, _Batch] = {}
+
+    @contextmanager
+    def batch(self, lane: Lane, number: int) -> Iterator[None]:
+        """Take note that a batch is under way within the block."""
+        patience = self._deadline + max(self._deadline, GRACE)
+        self._batches[lane] = _Batch(number, self._clock(), patience)
+        try:
+            yield
+        finally:
+            del self._batches[lane]
+
+    def seconds(self, lane: Lane) -> float | None:
+        """For how long a lane's batch has been under way; None: there is none."""
+        batch = self._batches.get(lane)
+        return None if batch is None else self._clock() - batch.since
+
+    def warn(self) -> None:
+        """Log batches that are over their deadline: at first, and each time after twice as long."""
+        for lane, batch in list(self._batches.items()):
+            seconds = self._clock() - batch.since
+            if seconds < batch.warn_after:
+                continue
+            batch.warn_after = 2 * seconds
+            log.warning(
+                "%s lane: batch %d has been under way for %.0f s, though its tasks should end after"
+                " %.0f s: a handler takes long, or an acknowledgement does not come; the executors'"
+                " logs name the record",
+                lane,
+                batch.number,
+                seconds,
+                self._deadline,
+            )
