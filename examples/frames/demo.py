@@ -49,7 +49,6 @@ def prepare(settings: Settings) -> None:
 
     topics = KafkaTopics(settings)
     topics.create("orders", 4, {})
-    topics.create("orders.enriched", 4, {})
     plan = plan_topics(app, topics.describe(topic_names(app)), outage=OUTAGE)
     list(apply(plan, topics))
     writes = [Write("orders", b"%d" % (n % CUSTOMERS), order(n)) for n in range(ORDERS)]

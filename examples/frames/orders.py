@@ -16,7 +16,7 @@ CUSTOMER = "customer int, name string"
 app = App("desk", delivery="transaction")
 
 
-@app.frame("orders", retry=RetryPolicy("2s 5s 10s"))
+@app.frame("orders", retry=RetryPolicy("2s 5s 10s"), sends="orders.enriched")
 def enrich(frame: DataFrame) -> DataFrame:
     """Each order with the name of its customer; one whose customer is not known yet waits."""
     text = F.col("value").cast("string")

@@ -6,10 +6,11 @@ An app is only data: it consumes nothing by itself. Engines ask it for handlers,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any, TypeVar, Unpack, overload
+from itertools import chain
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from redrive import mistakes
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
@@ -17,7 +18,7 @@ from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.guarantees import Delivery
-from redrive.handler import Handler, accepts, is_async, name_of
+from redrive.handler import Handler, accepts, is_async, name_of, topics_named
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import Record
@@ -45,8 +46,10 @@ class App:
         error_traces: bool = False,
         inbox_ttl: Duration | None = None,
         database_connections: int = 8,
+        sends: str | Iterable[str] | None = None,
         **settings: Unpack[SettingsArguments],
     ) -> None:
+        """`sends=` names topics that handlers and recoveries send to: see `handler`."""
         self.name = name
         self.delivery = delivery
         self.ordering = ordering
@@ -59,7 +62,11 @@ class App:
         self.inbox_ttl = self._duration("inbox_ttl", inbox_ttl)
         """How long ids are remembered, in milliseconds; None: as long as records can come back."""
         self.database_connections = database_connections
-        self.settings = settings
+        self.sends = topics_named(sends)
+        self._problems += mistakes.of_words(type(self), settings)
+        known = SettingsArguments.__annotations__
+        given = {word: value for word, value in settings.items() if word in known}
+        self.settings = cast("SettingsArguments", given)
         self.resources: dict[str, Callable[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._recoveries: dict[str | None, Callable[..., Any]] = {}
@@ -78,11 +85,14 @@ class App:
         batch: int | None = None,
         ack: Ack = "auto",
         timeout: Duration | None = None,
+        sends: str | Iterable[str] | None = None,
     ) -> Callable[[_Function], _Function]:
         """Make the function the handler of that source topic: `(record, ctx)`, sync or async.
 
         With `batch=100` it takes up to that many records at once: `(records, ctx)`. With
         `ack="manual"` a record is done when `ctx.ack()` is called, from any thread, in any order.
+        With `sends="invoices"`, or a list of topics, it can send to these and the app's only, and
+        they are checked and created like the app's own (`redrive topics`, `redrive doctor`).
 
         An id belongs to its source topic; handlers with the same `id_scope=` share theirs.
         `payload=` returns what has to be equal where two records have the same id.
@@ -106,6 +116,7 @@ class App:
                     payload=payload,
                     retry=self._policy(f'handler of "{topic}": retry', retry, self.retry),
                     timeout=self._duration(f'handler of "{topic}": timeout', timeout),
+                    sends=topics_named(sends),
                 )
             )
             return function
@@ -113,7 +124,11 @@ class App:
         return register
 
     def frame(
-        self, topic: str, *, retry: RetryPolicy | None = None
+        self,
+        topic: str,
+        *,
+        retry: RetryPolicy | None = None,
+        sends: str | Iterable[str] | None = None,
     ) -> Callable[[_Function], _Function]:
         """Make the function, DataFrame to DataFrame, the frame handler of that source topic.
 
@@ -129,6 +144,7 @@ class App:
                     is_async=is_async(function),
                     retry=self._policy(f'frame handler of "{topic}": retry', retry, self.retry),
                     is_frame=True,
+                    sends=topics_named(sends),
                 )
             )
             return function
@@ -170,7 +186,7 @@ class App:
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers by source topic. Asking for them closes the app for changes."""
         self.check()
-        return {topic: self._with_recovery(handler) for topic, handler in self._handlers.items()}
+        return {topic: self._complete(handler) for topic, handler in self._handlers.items()}
 
     def with_handlers(self, change: Callable[[Handler], Handler]) -> App:
         """A copy of the app whose handlers are changed: for watching and measuring them."""
@@ -212,6 +228,13 @@ class App:
         delays = {hop for handler in self._handlers.values() for hop in handler.retry.hops}
         return {self.delay_topic(delay): delay for delay in sorted(delays)}
 
+    @property
+    def outbound_topics(self) -> list[str]:
+        """The topics that `sends=` declares; without source topics, which are known as such."""
+        declared = (self.sends, *(handler.sends for handler in self._handlers.values()))
+        named = dict.fromkeys(chain.from_iterable(topics or () for topics in declared))
+        return [topic for topic in named if topic not in self._handlers]
+
     def check(self, engine: Engine | None = None) -> None:
         """Raise a ConfigurationError that names every mistake, or do nothing."""
         problems = [*self._problems, *mistakes.of_app(self, self._handlers, self._recoveries)]
@@ -249,10 +272,15 @@ class App:
         self._recoveries[topic] = function
         return function
 
-    def _with_recovery(self, handler: Handler) -> Handler:
+    def _complete(self, handler: Handler) -> Handler:
+        """The handler with what the app adds to it: its recovery, and what it can send to."""
         recover = self._recoveries.get(handler.topic, self._recoveries.get(None))
+        both = (*(self.sends or ()), *(handler.sends or ()))
         return handler.replace(
-            recover=recover, recover_is_async=recover is not None and is_async(recover)
+            recover=recover,
+            recover_is_async=recover is not None and is_async(recover),
+            sends=None if self.sends is None and handler.sends is None else both,
+            recover_sends=None if self.sends is None else both,
         )
 
     def _policy(self, where: str, given: RetryPolicy | None, otherwise: RetryPolicy) -> RetryPolicy:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from redrive.choices import Ack
@@ -33,6 +34,10 @@ class Handler:
     timeout: int | None = None
     recover: Callable[..., Any] | None = None
     recover_is_async: bool = False
+    sends: tuple[str, ...] | None = None
+    """The topics it can send to; None: nothing was declared, and any can be."""
+    recover_sends: tuple[str, ...] | None = None
+    """The same for its recovery."""
     is_frame: bool = False
     """Whether it takes a DataFrame and gives one: on Spark only."""
 
@@ -61,6 +66,26 @@ def is_async(function: Callable[..., Any]) -> bool:
 def name_of(function: Callable[..., Any]) -> str:
     """What to call it in a sentence."""
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+def topics_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Topics as they can be named: one, several or, with None, not at all."""
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return (given,)  # also what is no text: `mistakes` names it
+    return tuple(dict.fromkeys(given))
+
+
+def undeclared(topic: object, sends: Sequence[str]) -> str:
+    """What is wrong with sending there, where `sends=` declares these topics only."""
+    close = get_close_matches(str(topic), sends, n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    listed = ", ".join(f'"{each}"' for each in sends) or "none"
+    return (
+        f"it is not among the topics that sends= declares ({listed}){hint}; add it there, then run"
+        " `redrive topics module:app --apply`"
+    )
 
 
 def accepts(function: Callable[..., Any], arguments: int) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, get_args
 
 from redrive.backoff import GiveBack
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
+from redrive.config import SettingsArguments
 from redrive.guarantees import GUARANTEES, Delivery
 from redrive.handler import Handler, accepts, name_of
 from redrive.record import is_topic_name
@@ -29,6 +31,17 @@ def of_app(
         for problem in _of_handler(app, handler):
             yield f'handler of "{handler.topic}": {problem}'
     yield from _of_frames(app, handlers, recoveries)
+
+
+def of_words(made: type[App], given: Iterable[str]) -> Iterator[str]:
+    """Options that an app does not have, each with the one that is meant."""
+    choices = [*inspect.signature(made.__init__).parameters][2:-1]  # without self, name, settings
+    known = [*choices, *SettingsArguments.__annotations__]
+    for word in given:
+        if word not in known:
+            close = get_close_matches(word, known, n=1)
+            hint = f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
+            yield f"{word}= is not an option of App(): {hint}"
 
 
 def of_engine(app: App, handlers: Mapping[str, Handler], engine: Engine | None) -> Iterator[str]:
@@ -68,6 +81,7 @@ def _own(
         yield f"concurrency is {app.concurrency!r}; it can be 1 to {_MAX_CONCURRENCY}"
     if not (_is_whole(app.database_connections) and app.database_connections >= 1):
         yield f"database_connections is {app.database_connections!r}; at least 1 is needed"
+    yield from _of_sends(app, app.sends)
     if not handlers:
         yield "it has no handlers: decorate a function with @app.handler(topic)"
     for topic in recoveries:
@@ -95,6 +109,7 @@ def _of_handler(app: App, handler: Handler) -> Iterator[str]:
     if handler.ack == "manual" and handler.batch is not None:
         yield "manual acks belong to single records: drop batch= or ack="
     yield from _of_id(handler)
+    yield from _of_sends(app, handler.sends)
     yield from _of_delivery(app, handler)
 
 
@@ -113,6 +128,15 @@ def _of_id(handler: Handler) -> Iterator[str]:
         yield "id_scope= says who shares ids, and there is no id=: give it one, or drop id_scope="
     if not (handler.payload is None or callable(handler.payload)):
         yield f"payload is {handler.payload!r}; it must be a function of the record"
+
+
+def _of_sends(app: App, sends: Iterable[str] | None) -> Iterator[str]:
+    for topic in sends or ():
+        if not (isinstance(topic, str) and is_topic_name(topic)):
+            yield f"sends= names {topic!r}, which is not a name a Kafka topic can have"
+        elif topic == app.dead_topic or app.delay_of(topic) is not None:
+            own = "one of the app's own topics: raise Retry or Bury instead"
+            yield f"sends= names {topic!r}, {own}"
 
 
 def _of_frames(

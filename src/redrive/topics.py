@@ -6,6 +6,7 @@ Pure: from an app and the topics as they are to a plan. Who carries it out is `a
   outage, and never compact: two parked records of one key are two records.
 - Delay and dead topics take what the source topics take, and redrive's headers on top.
 - The dead topic keeps its records until somebody has looked at them.
+- Outbound topics, where the app declares them, exist; how they are set is up to their readers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from redrive.durations import text
 from redrive.errors import RedriveError
 from redrive.ports import Topics, TopicState
 
-Role = Literal["source", "delay", "dead"]
+Role = Literal["source", "outbound", "delay", "dead"]
 Weight = Literal["wrong", "note"]
 """What is wrong would lose records or stop a run; a note is worth knowing."""
 
@@ -103,6 +104,8 @@ class Plan:
 
     app: str
     topics: tuple[TopicPlan, ...]
+    undeclared: tuple[str, ...] = ()
+    """Source topics of handlers that do not say what they send to: that cannot be checked."""
 
     @property
     def problems(self) -> Iterator[Problem]:
@@ -121,8 +124,8 @@ class Plan:
 
 
 def topic_names(app: App) -> list[str]:
-    """All topics an app reads or writes by itself, sources first."""
-    return [*app.handlers, *app.delay_topics, app.dead_topic]
+    """All topics an app reads or writes, as far as it says so, sources first."""
+    return [*app.handlers, *app.outbound_topics, *app.delay_topics, app.dead_topic]
 
 
 def plan_topics(
@@ -138,6 +141,7 @@ def plan_topics(
     roles: dict[str, tuple[Role, Callable[[str, TopicState | None], Iterator[Problem]]]] = {
         **{name: ("source", _source(app, standard, outage, create=create_sources))
            for name in app.handlers},
+        **{name: ("outbound", _outbound(standard)) for name in app.outbound_topics},
         **{name: ("delay", _own(standard, standard.delay_rules(delay + outage, delay)))
            for name, delay in app.delay_topics.items()},
         app.dead_topic: ("dead", _own(standard, standard.dead_rules())),
@@ -148,6 +152,7 @@ def plan_topics(
             TopicPlan(name, role, described.get(name), tuple(check(name, described.get(name))))
             for name, (role, check) in roles.items()
         ),
+        tuple(name for name, handler in app.handlers.items() if handler.sends is None),
     )
 
 
@@ -317,6 +322,16 @@ def _source(app: App, standard: _Standard, outage: int, *, create: bool) -> _Che
                 yield Problem("missing: create it as it shall be, or say --create-sources")
             return
         yield from _source_notes(app, name, state, outage)
+
+    return check
+
+
+def _outbound(standard: _Standard) -> _Check:
+    def check(name: str, state: TopicState | None) -> Iterator[Problem]:
+        if state is None:
+            # As safe as what its messages are made from; all else is the broker's choice.
+            safe = {"min.insync.replicas": str(standard.in_sync)} if standard.in_sync > 1 else {}
+            yield Problem("missing", Create(name, standard.partitions, safe, standard.replication))
 
     return check
 

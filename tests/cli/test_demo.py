@@ -81,7 +81,7 @@ def test_every_record_is_somewhere(telling):
 def test_the_output_tells_all_of_it(output):
     for part in (
         "Nobody promises that the create arrives first",
-        '@app.handler("item.update"',
+        'sends="item.updated",',
         "   10m  update ghost        3  parked in items.retry.30m, due 40m",
         " 2h40m  update ghost        7  no delay is left: buried in items.dead",
         "x -5m-> x -5m-> x -30m-> x -30m-> x -30m-> x -1h-> x  dead, exhausted, at 2h40m",

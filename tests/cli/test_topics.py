@@ -65,6 +65,36 @@ def test_sources_outage_and_json(redrive, shop, redrive_stack, redrive_prefix):
     assert "an outage of 30d must not delete it" in longer["topics"][1]["problems"][0]["text"]
 
 
+def test_outbound_topics_are_checked_and_created_where_they_are_declared(
+    redrive, shop, redrive_stack, redrive_prefix
+):
+    at = ["--bootstrap", redrive_stack.bootstrap]
+    invoices = f"{redrive_prefix}.invoices"
+    target = shop(more=f', sends="{invoices}"')
+    shown = redrive("topics", target, *at)
+    assert shown.exit_code == 1
+    assert f"{invoices}: missing (--apply: create {invoices} with 3 partitions)" in shown.output
+    doctor = redrive("doctor", target, *at)
+    assert f"topic {invoices}: missing" in doctor.output
+    made = redrive("topics", target, *at, "--apply", "--create-sources")
+    assert made.exit_code == 0
+    assert f"done    create {invoices} with 3 partitions" in made.output
+    assert (
+        f"permissions on {invoices}: DESCRIBE, WRITE allowed"
+        in redrive("doctor", target, *at).output
+    )
+
+
+def test_what_cannot_be_checked_is_said(redrive, shop, redrive_stack, redrive_prefix):
+    at = ["--bootstrap", redrive_stack.bootstrap]
+    made = redrive("topics", shop(), *at, "--apply", "--create-sources")
+    assert f"not checked: what the handlers of {redrive_prefix}.orders send to" in made.output
+    doctor = redrive("doctor", shop(), *at)
+    assert f"outbound topics: the handlers of {redrive_prefix}.orders do not declare" in (
+        doctor.output
+    )
+
+
 def test_the_apps_own_address_is_used(redrive, shop, redrive_stack):
     target = shop(more=f', bootstrap="{redrive_stack.bootstrap}"')
     assert redrive("topics", target, "--apply", "--create-sources").exit_code == 0

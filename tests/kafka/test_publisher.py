@@ -144,3 +144,13 @@ def test_no_producer_is_made_before_it_is_needed(nowhere):
     publisher = KafkaPublisher(nowhere)
     assert publisher._producers == {}
     publisher.close()
+
+
+def test_a_mistyped_topic_is_refused_also_where_brokers_create_what_they_are_asked_for():
+    """librdkafka's own broker does so, as Kafka does by default."""
+    quick = {"test.mock.num.brokers": 1, "topic.metadata.propagation.max.ms": 100}
+    settings = load_settings({"bootstrap": "none:1", "librdkafka": quick}, environ={})
+    publisher = KafkaPublisher(settings)
+    with pytest.raises(PublishError, match=r"invoicse was refused .*does not exist"):
+        publisher.publish([Write("invoicse", None, b"v")])
+    publisher.close()

@@ -209,6 +209,15 @@ def test_a_mistake_is_named(app, problem):
         app.check()
 
 
+def test_an_option_that_does_not_exist_is_named_with_the_one_that_is_meant():
+    app = app_with(app=App("items", concurency=3, bootstap="localhost:9092", colour="red"))
+    close, setting, unknown = (told.removeprefix('app "items": ') for told in mistakes_of(app))
+    assert close == "concurency= is not an option of App(): did you mean concurrency=?"
+    assert setting == "bootstap= is not an option of App(): did you mean bootstrap=?"
+    assert unknown.startswith("colour= is not an option of App(): there are delivery, ordering,")
+    assert app.settings == {}
+
+
 @pytest.mark.parametrize("topic", ["x" * 249, "a.b_c-D9", "items.retry.5m", "items.retry"])
 def test_any_name_that_kafka_takes_is_a_source_topic(topic):
     app_with(topic).check()

@@ -183,6 +183,21 @@ def test_headers_of_a_message_are_the_users_never_redrives(world):
     assert [record.headers for record in world.kafka.records("out")] == [(("user", None),)] * 2
 
 
+@pytest.mark.parametrize(("sends", "refused"), [("out", False), (["other"], True), ((), True)])
+def test_a_frame_sends_where_it_has_declared_to_or_its_run_ends(world, sends, refused):
+    world.app = App("shop", retry=RetryPolicy("1s"))
+    world.app.frame("orders", sends=sends)(lambda frame: frame)
+    world.send(b"a")
+    delivery = world.delivery(1)
+    if refused:
+        with pytest.raises(RowsError, match=r"send\(\) to 'out': it is not among the topics"):
+            delivery.take(rows(row(0, 0)))
+    else:
+        delivery.take(rows(row(0, 0)))
+        delivery.finish()
+    assert world.values("out") == ([] if refused else [b"out 0"])
+
+
 @pytest.mark.parametrize(
     ("found", "offset"),
     [

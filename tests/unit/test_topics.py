@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.app import App
-from redrive.cli.topics import as_data, look
+from redrive.cli.topics import as_data, look, undeclared
 from redrive.durations import milliseconds
 from redrive.policy import RetryPolicy
 from redrive.ports import TopicState
@@ -79,6 +79,35 @@ def test_all_right():
 
 
 # What is missing
+
+
+def selling_app():
+    app = make_app()
+    app.handler("sales", sends=["invoices", "orders"])(lambda record, ctx: None)
+    return app
+
+
+def test_a_declared_outbound_topic_is_created_as_safe_as_its_sources():
+    app = selling_app()
+    sources = dict.fromkeys(("orders", "returns", "sales"), topic(6, 3, min_insync_replicas="2"))
+    fix = Create("invoices", 6, {"min.insync.replicas": "2"}, 3)
+    assert the_problem(sources, "invoices", app).fix == fix
+    assert the_problem({}, "invoices", app).fix == Create("invoices", 3, {}, None)
+
+
+def test_an_outbound_topic_that_exists_is_its_readers_business():
+    compacted = topic(1, 1, cleanup_policy="compact", max_message_bytes="1000")
+    assert problems({**RIGHT, "invoices": compacted}, "invoices", selling_app()) == []
+
+
+def test_what_is_not_declared_is_said_not_to_be_checked():
+    plan = plan_topics(selling_app(), RIGHT)
+    assert [(each.name, each.role) for each in plan.topics][2:4] == [
+        ("sales", "source"),
+        ("invoices", "outbound"),
+    ]
+    assert plan.undeclared == ("orders", "returns")
+    assert "the handlers of orders, returns send to" in undeclared(plan)
 
 
 def test_a_delay_topic_is_created_as_it_must_be():

@@ -17,6 +17,7 @@ from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
 from redrive.cli.topics import look
 from redrive.config import Settings
 from redrive.errors import RedriveError
+from redrive.guarantees import GUARANTEES
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
@@ -121,6 +122,12 @@ def topic_findings(plan: Plan) -> Iterator[Finding]:
     """Each topic's problems; one line for those that have none."""
     for topic in plan.topics:
         yield from _topic_findings(topic)
+    if plan.undeclared:
+        handlers = ", ".join(plan.undeclared)
+        yield not_checked(
+            "outbound topics",
+            f"the handlers of {handlers} do not declare what they send to; add sends=",
+        )
 
 
 def _topic_findings(topic: TopicPlan) -> Iterator[Finding]:
@@ -161,7 +168,10 @@ def _needed(app: App) -> dict[str, set[str]]:
         for name, handler in app.handlers.items()
     }
     delays = {name: {"READ", "WRITE", "DESCRIBE"} for name in app.delay_topics}
-    return {**sources, **delays, app.dead_topic: {"WRITE", "DESCRIBE"}}
+    # With an outbox it is the relay that writes them.
+    written = () if GUARANTEES[app.delivery].outbox else app.outbound_topics
+    outbound = {name: {"WRITE", "DESCRIBE"} for name in written}
+    return {**sources, **outbound, **delays, app.dead_topic: {"WRITE", "DESCRIBE"}}
 
 
 def permission_finding(subject: str, needed: set[str], allowed: set[str] | None) -> Finding:

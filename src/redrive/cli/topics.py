@@ -84,6 +84,7 @@ def as_data(plan: Plan, applied: Applied = ()) -> dict[str, Any]:
         "app": plan.app,
         "ok": plan.ok,
         "topics": [_topic_data(topic) for topic in plan.topics],
+        "undeclared": list(plan.undeclared),
         "applied": [
             {"action": str(fix), "error": None if error is None else str(error)}
             for fix, error in applied
@@ -122,7 +123,17 @@ def _show(plan: Plan, applied: Applied) -> None:
         for topic in plan.topics:
             for line in _lines(topic):
                 console.print(f"{topic.name}: {line}", markup=False, soft_wrap=True)
+    if plan.undeclared:
+        console.print(undeclared(plan), markup=False, soft_wrap=True)
     console.print(_last_word(plan), soft_wrap=True)
+
+
+def undeclared(plan: Plan) -> str:
+    """What cannot be checked, and how it could be."""
+    return (
+        f"not checked: what the handlers of {', '.join(plan.undeclared)} send to; declare it with"
+        ' sends=, as in @app.handler(..., sends="invoices")'
+    )
 
 
 def table(plan: Plan) -> Table:

@@ -21,13 +21,12 @@ from redrive.topics import OUTAGE, apply, plan_topics, topic_names
 OUTBOUND = "item.updated"
 Pair = tuple[bytes | None, bytes | None]
 """Key and value."""
-TOPICS = (*app.handlers, *app.delay_topics, app.dead_topic, OUTBOUND)
+TOPICS = tuple(topic_names(app))
 
 
 def prepare(settings: Settings, database: str) -> None:
     """Make the topics and the table."""
     port = KafkaTopics(settings)
-    port.create(OUTBOUND, 3, {})
     for _ in range(2):  # delay topics are made like their sources, once those are there
         plan = plan_topics(app, port.describe(topic_names(app)), outage=OUTAGE, create_sources=True)
         list(apply(plan, port))

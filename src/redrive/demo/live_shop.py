@@ -29,7 +29,12 @@ def create(record: Record, ctx: Context) -> None:
     )
 
 
-@app.handler("item.update", decode=json.loads, retry=RetryPolicy("1s 1s 3s 3s 3s 6s"))
+@app.handler(
+    "item.update",
+    decode=json.loads,
+    retry=RetryPolicy("1s 1s 3s 3s 3s 6s"),
+    sends="item.updated",
+)
 def update(record: Record, ctx: Context) -> None:
     changed = ctx.resources.db.execute(
         "update item set status = %s where id = %s", [record.data["status"], record.data["id"]]

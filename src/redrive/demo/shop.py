@@ -22,7 +22,12 @@ def create(record: Record, ctx: Context) -> None:
     ctx.resources.items.setdefault(record.data["id"], "NEW")
 
 
-@app.handler("item.update", decode=json.loads, retry=RetryPolicy("5m 5m 30m 30m 30m 1h"))
+@app.handler(
+    "item.update",
+    decode=json.loads,
+    retry=RetryPolicy("5m 5m 30m 30m 30m 1h"),
+    sends="item.updated",
+)
 def update(record: Record, ctx: Context) -> None:
     item, status = record.data["id"], record.data["status"]
     if item not in ctx.resources.items:

@@ -10,6 +10,7 @@ from redrive.durations import milliseconds
 from redrive.processing.outcomes import Outcome
 from redrive.record import Record
 from redrive.testing import Attempt, Simulation
+from redrive.topics import topic_names
 
 _Call = tuple[str, int, int, int]
 """Where the record came from, and which attempt it was."""
@@ -26,16 +27,12 @@ def simulate() -> Telling:
         sim.run_until_empty()
         return Telling(
             steps=_steps(sim, start),
-            counts={topic: len(sim.sent(topic)) for topic in _topics()},
+            counts={topic: len(sim.sent(topic)) for topic in topic_names(app)},
             dead=[(kept.record, kept.envelope) for kept in sim.dead],
             parked=len(sim.parked),
             lasted=sim.clock.now() - start,
             took=perf_counter() - began,
         )
-
-
-def _topics() -> tuple[str, ...]:
-    return (*app.handlers, *app.delay_topics, app.dead_topic, "item.updated")
 
 
 def _steps(sim: Simulation, start: int) -> list[Step]:

@@ -13,6 +13,7 @@ from redrive.guarantees import GUARANTEES
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.topics import KafkaTopics
+from redrive.topics import topic_names
 
 _PATIENCE = 15.0
 """Seconds: an address at which nobody listens is a mistake more often than an outage."""
@@ -34,7 +35,7 @@ class Ready(NamedTuple):
 def check(app: App, settings: Settings, target: str, *, engine: Engine) -> Ready:
     """Raise the sentence that says what is missing, or tell what was found."""
     admin = Admin(settings, patience=_PATIENCE)
-    names = [*app.handlers, *app.delay_topics, app.dead_topic]
+    names = topic_names(app)
     try:
         found = admin.topics(names)
         has_members = engine == "spark" and admin.has_members(app.name)

@@ -41,6 +41,8 @@ def producer_config(settings: Settings) -> Config:
         "message.timeout.ms": 30_000,
         "topic.metadata.propagation.max.ms": 5_000,
         "message.max.bytes": _LARGEST_MESSAGE,
+        # A mistyped name must be refused, not become a topic with the broker's defaults.
+        "allow.auto.create.topics": False,
         **_shared(settings, without=_CONSUMER_ONLY),
         "acks": "all",
         "enable.idempotence": True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.envelope import Envelope, user_headers
 from redrive.errors import ContextError
+from redrive.handler import undeclared
 from redrive.ids import MessageId
 from redrive.processing.work import TakenCareOf
 from redrive.record import Headers, Record, Write, is_topic_name
@@ -58,6 +59,9 @@ class _Sender:
             value = _encoded(value)
         if type(key) is not bytes:
             key = _bytes("key", key)
+        allowed = self._allowed
+        if allowed is not None and topic not in allowed:
+            raise ContextError(f"ctx.send({topic!r}): {undeclared(topic, allowed)}")
         if topic not in _good_topics or partition is not None:
             _check_place(topic, partition)
         made = (topic, key, value, _headers(headers) if headers else (), partition, None)
@@ -68,6 +72,11 @@ class _Sender:
             self._sends = [write]
         else:
             self._sends.append(write)
+
+    @property
+    def _allowed(self) -> tuple[str, ...] | None:
+        """The topics that can be sent to; None: any."""
+        raise NotImplementedError
 
     @property
     def db(self) -> Any:
@@ -104,6 +113,10 @@ class Context(_Sender):
         self._sends = None
         self._open = True
         self._work = work
+
+    @property
+    def _allowed(self) -> tuple[str, ...] | None:
+        return self._work.handler.sends
 
     @property
     def envelope(self) -> Envelope:
@@ -183,6 +196,10 @@ class RecoveryContext(Context):
         super().__init__(work, scope)
         self._acked = False
 
+    @property
+    def _allowed(self) -> tuple[str, ...] | None:
+        return self._work.handler.recover_sends
+
     def ack(self) -> None:
         """The recovery takes care of the record: done when it returns, not buried or discarded."""
         self._acked = True
@@ -200,12 +217,17 @@ class RecoveryContext(Context):
 class BatchContext(_Sender):
     """What a batch handler can ask and say about its records."""
 
-    __slots__ = ("_contexts", "_failures")
+    __slots__ = ("_contexts", "_failures", "_handler")
 
     def __init__(self, works: Sequence[Work], scope: Scope) -> None:
         super().__init__(scope)
+        self._handler = works[0].handler if works else None
         self._contexts = {id(work.record): Context(work, scope) for work in works}
         self._failures: dict[int, BaseException] = {}
+
+    @property
+    def _allowed(self) -> tuple[str, ...] | None:
+        return None if self._handler is None else self._handler.sends
 
     @property
     def log(self) -> logging.Logger:

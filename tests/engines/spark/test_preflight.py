@@ -33,6 +33,14 @@ def test_a_missing_topic_says_what_to_run(world: World) -> None:
         preflight.check(world.loaded(target), world.settings, target, engine="spark")
 
 
+def test_a_missing_outbound_topic_that_was_declared_says_what_to_run(world: World) -> None:
+    target = world.app(APP.replace('topic("in")', 'topic("in"), sends=topic("out")'))
+    preflight.check(world.loaded(target), world.settings, target, engine="worker")
+    world.topics.delete(world.topic("out"))
+    with pytest.raises(NotReadyError, match=r'\.out" does not exist: run `redrive topics .*apply`'):
+        preflight.check(world.loaded(target), world.settings, target, engine="worker")
+
+
 def test_a_delay_topic_without_append_time_is_refused(world: World) -> None:
     target = world.app(APP)
     delay = f"{world.prefix}.retry.1s"

@@ -22,6 +22,7 @@ from redrive.engines.spark.planner import check_mark
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import user_headers
+from redrive.handler import undeclared
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Columns
 from redrive.processing.outcomes import Outcome
@@ -204,7 +205,9 @@ class Delivery:
                 f"{self._range.place}: a row between {offsets[0]} and {offsets[-1]} sends to a"
                 " topic that is null"
             )
-        if headers.null_count == len(headers) and len(topics.unique()) == 1:
+        named = topics.unique().to_pylist()
+        self._check_declared(named)
+        if headers.null_count == len(headers) and len(named) == 1:
             columns = Columns(topics[0].as_py(), keys.to_pylist(), values.to_pylist())
             chunk.writes.extend_by(columns)
         else:
@@ -222,6 +225,15 @@ class Delivery:
                 for offset, length in zip(offsets, lengths, strict=True)
                 for _ in range(length or 0)
             ]
+
+    def _check_declared(self, topics: list[str]) -> None:
+        (handler,) = self._process.app.handlers.values()
+        for topic in topics:
+            if handler.sends is not None and topic not in handler.sends:
+                raise RowsError(
+                    f'frame handler of "{handler.topic}": send() to {topic!r}:'
+                    f" {undeclared(topic, handler.sends)}"
+                )
 
     def _add_failures(self, chunk: Chunk, batch: pa.RecordBatch) -> None:
         columns = (batch.column(name).to_pylist() for name in ("kind", "failed"))
