@@ -19,6 +19,7 @@ _GROUPS = {
     "tests/engines/contract/": "spark session",
     "tests/engines/spark/test_backlog.py": "spark session",
     "tests/engines/spark/test_deaths.py": "spark session",
+    "tests/engines/spark/test_secrets.py": "spark session",
     "tests/engines/spark/frames/test_kills.py": "spark runs",
     "tests/engines/spark/frames/": "spark session",
     # Not in it, but here the two groups are about equally long.

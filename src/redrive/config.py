@@ -25,6 +25,10 @@ Plain = str | int | float | bool
 """What a setting of a client library can be."""
 
 FILE: Final = "redrive.toml"
+DATABASE_NOT_UNDERSTOOD: Final = (
+    "is not an address that PostgreSQL understands: write postgresql://user:password@host:port/name"
+    " with any %, @, :, / or ? in user and password as %25, %40, %3A, %2F or %3F"
+)
 _NO_SETTINGS: Final[Mapping[str, Plain | Secret]] = {}
 
 
@@ -155,7 +159,11 @@ def _secret(given: _Given) -> Secret:
 
 
 def _dsn(given: _Given) -> Dsn:
-    return given.value if isinstance(given.value, Dsn) else Dsn(_text(given))
+    dsn = given.value if isinstance(given.value, Dsn) else Dsn(_text(given))
+    if not dsn.understood:
+        # Nor can it be known what of it is a secret: none of it is quoted.
+        raise _MistakeError(DATABASE_NOT_UNDERSTOOD)
+    return dsn
 
 
 def _schema(given: _Given) -> str:

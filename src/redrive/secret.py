@@ -7,16 +7,31 @@ from typing import Final
 
 MASK: Final = "***"
 
-_SECRET_NAME: Final = re.compile(
+HIDDEN: Final = (
     r"pass(word|phrase)|secret|token|credential|jaas|key\.pem|ssl_key|keystore\.key"
-    r"|oauthbearer\.config|assertion\.private",
-    re.IGNORECASE,
+    r"|oauthbearer\.config|assertion\.private|access[.]?key"
 )
-_IN_URL: Final = re.compile(r"(://[^:@/?\s]*:).*(@)", re.DOTALL)
-_IN_QUERY: Final = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
-_IN_WORDS: Final = re.compile(
-    r"(\b(?:ssl)?password\s*=\s*)('(?:\\.|[^'\\])*'?|\S+)", re.IGNORECASE | re.DOTALL
+"""What the name of a setting has in it whose value must not be printed, whatever its case."""
+_HIDDEN: Final = re.compile(HIDDEN, re.IGNORECASE)
+
+# PostgreSQL's two forms of an address. Stricter than libpq in what may stand in a URL unescaped:
+# a password with an @ or a / would be taken for a host, and a host is printed.
+_USER: Final = r"(?:[^%@/:?]|%[0-9A-Fa-f]{2})*"
+_SAID: Final = r"(?:[^%@/]|%[0-9A-Fa-f]{2})*"  # a password
+_HOST: Final = r"(?:\[[^\]@/]*\]|(?:[^%@/:?,\[\]]|%[0-9A-Fa-f]{2})*)(?::\d*)?"
+_NAME: Final = r"(?:[^%@?]|%[0-9A-Fa-f]{2})*"
+_URL: Final = re.compile(
+    rf"(postgres(?:ql)?://)(?:({_USER})(:{_SAID})?@)?({_HOST}(?:,{_HOST})*(?:/{_NAME})?)"
+    r"(?:\?(.*))?",
+    re.DOTALL,
 )
+_PAIR: Final = re.compile(r"(\w+)=((?:[^%&=]|%[0-9A-Fa-f]{2})*)", re.DOTALL)
+_WORD: Final = re.compile(r"\s*(\w+)\s*=\s*('(?:\\.|[^'\\])*'|(?!')(?:\\.|[^\s\\])*)\s*", re.DOTALL)
+_SHOWN: Final = re.compile(
+    r"host|hostaddr|port|dbname|user|passfile|sslmode|sslrootcert|sslcert|sslkey|connect_timeout"
+    r"|application_name|target_session_attrs"
+)
+"""What is not known to be harmless is not shown: it may be a misspelt password."""
 
 
 class Secret:
@@ -45,16 +60,44 @@ class Secret:
 
 
 class Dsn(Secret):
-    """A database address: shown with its password masked."""
+    """A database address: shown without its password, and not at all if it is not understood."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        if "://" in self._value:
-            return _IN_QUERY.sub(rf"\1{MASK}", _IN_URL.sub(rf"\1{MASK}\2", self._value))
-        return _IN_WORDS.sub(rf"\1{MASK}", self._value)
+        return self._masked() or MASK
+
+    @property
+    def understood(self) -> bool:
+        """Whether it has a form in which it is known where the password is."""
+        return self._masked() is not None
+
+    def _masked(self) -> str | None:
+        url = _URL.fullmatch(self._value)
+        if url is None:
+            return _join(_WORD, " ", self._value)
+        scheme, user, password, rest, query = url.groups()
+        told = scheme + ("" if user is None else f"{user}{f':{MASK}' if password else ''}@") + rest
+        if query is None:
+            return told
+        pairs = [_join(_PAIR, "", one) for one in query.split("&")]
+        return None if None in pairs else f"{told}?{'&'.join(map(str, pairs))}"
+
+
+def _join(pair: re.Pattern[str], between: str, value: str) -> str | None:
+    """All pairs of name and value, masked; None if there is anything else."""
+    told: list[str] = []
+    at = 0
+    while at < len(value):
+        found = pair.match(value, at)
+        if found is None:
+            return None
+        name, given = found.groups()
+        told.append(f"{name}={given if _SHOWN.fullmatch(name) and '@' not in given else MASK}")
+        at = found.end()
+    return between.join(told) or None
 
 
 def is_secret(name: str) -> bool:
     """Whether a setting of that name holds something that must not be printed."""
-    return _SECRET_NAME.search(name) is not None
+    return _HIDDEN.search(name) is not None

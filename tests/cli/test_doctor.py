@@ -135,8 +135,8 @@ def test_nobody_answers(redrive, shop):
 def test_an_address_that_no_database_understands_is_not_printed_in_parts(redrive, shop):
     result = redrive("doctor", "--database", "hunter2 is my password", "--json")
     found = findings(result)
-    assert found["database"]["verdict"] == "wrong"
-    assert "not one that PostgreSQL understands" in found["database"]["seen"]
+    assert found["settings"]["verdict"] == "wrong"
+    assert "is not an address that PostgreSQL understands" in found["settings"]["seen"]
     assert "hunter2" not in result.output
 
 

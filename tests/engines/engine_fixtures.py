@@ -20,6 +20,7 @@ def spark_session() -> Iterator[Any]:
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.jars": connector_jars(),
+        "spark.tests.password": "hunter2",
     }
     spark = session("tests", None, options)
     yield spark

@@ -259,21 +259,48 @@ def test_a_secret_shows_itself_only_when_asked():
     ("dsn", "shown"),
     [
         ("postgresql://me:hunter2@db:5432/shop", "postgresql://me:***@db:5432/shop"),
-        ("postgresql://me:hun@ter2@db/shop", "postgresql://me:***@db/shop"),
-        ("postgresql://me:hun/ter2@db/shop", "postgresql://me:***@db/shop"),
         ("postgresql://me@db/shop", "postgresql://me@db/shop"),
-        ("postgresql://db/shop?user=me&password=hunter2&x=1",
-         "postgresql://db/shop?user=me&password=***&x=1"),
+        ("postgres://me:a:b?c@h1:1,h2:2/shop", "postgres://me:***@h1:1,h2:2/shop"),
+        ("postgresql://me:hun%40ter2@[::1]:5432/shop", "postgresql://me:***@[::1]:5432/shop"),
+        ("postgresql:///shop?host=/run/pg", "postgresql:///shop?host=/run/pg"),
+        ("postgresql://db/shop?user=me&password=hunter2&sslmode=require",
+         "postgresql://db/shop?user=me&password=***&sslmode=require"),
+        ("postgresql://me@db/shop?passwrd=hunter2", "postgresql://me@db/shop?passwrd=***"),
         ("host=db password=hunter2 user=me", "host=db password=*** user=me"),
-        (r"host=db password = 'hun\' ter2' user=me", "host=db password = *** user=me"),
-        ("host=db password='hunter2", "host=db password=***"),
+        ("host=db password=hun'ter2 user=me", "host=db password=*** user=me"),
+        (r"host=db password = 'hun\' ter2' user=me", "host=db password=*** user=me"),
         ("host=db passfile=/x user=me", "host=db passfile=/x user=me"),
+        ("dbname=postgresql://me:hunter2@db/shop", "dbname=***"),
     ],
 )  # fmt: skip
 def test_a_database_address_is_shown_without_its_password(dsn, shown):
     assert str(Dsn(dsn)) == shown
     assert repr(Dsn(dsn)) == repr(shown)
     assert Dsn(dsn).reveal() == dsn
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://shop:hunter2%zz@db/shop",
+        "postgresql://shop:hun@ter2@db/shop",
+        "postgresql://shop:hun/ter2@db/shop",
+        "postgresql://shop:12/hunter2@db/shop",
+        "postgresql://shop@db:hunter2/shop",
+        "postgresql://shop@db/shop?hunter2",
+        "postgresql//shop:hunter2@db/shop",
+        "postgres:/shop:hunter2@db/shop",
+        "host=db password='hunter2",
+        "host=db password=hun ter2 user=me",
+        "hunter2 is my password",
+    ],
+)
+def test_an_address_that_is_not_understood_is_a_mistake_and_none_of_it_is_shown(tmp_path, dsn):
+    assert str(Dsn(dsn)) == "***"
+    for given in (dsn, Dsn(dsn)):
+        (found,) = mistakes({"database": given}, folder=tmp_path)
+        assert found.startswith("argument database: is not an address that PostgreSQL understands")
+        assert "ter2" not in found
 
 
 def test_which_names_are_secret():

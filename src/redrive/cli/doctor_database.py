@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.app import App
 from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
+from redrive.errors import ConfigurationError
 from redrive.guarantees import WITH_DATABASE
 from redrive.ledger.names import DEFAULT_SCHEMA
 from redrive.secret import Dsn
@@ -40,18 +41,16 @@ def check_database(
             else not_checked("database", f"psycopg is not installed: {todo}")
         )
         return
+    from redrive.ledger.address import checked
+
     try:
-        with psycopg.connect(dsn.reveal(), connect_timeout=_CONNECT_SECONDS) as connection:
+        address = checked(dsn.reveal())
+        with psycopg.connect(address, connect_timeout=_CONNECT_SECONDS) as connection:
             yield from _ask(connection, dsn)
             if needed:
                 yield _ledger(connection, schema)
-    except psycopg.ProgrammingError:
-        # What is not understood cannot be masked either: neither it nor the error is shown.
-        yield wrong(
-            "database",
-            "its address is not one that PostgreSQL understands",
-            "write postgresql://user:password@host:port/name",
-        )
+    except ConfigurationError as error:
+        yield wrong("database", str(error), "correct REDRIVE_DATABASE or --database")
     except psycopg.Error as error:
         yield wrong(
             "database",

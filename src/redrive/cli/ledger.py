@@ -90,9 +90,11 @@ def connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
         raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
     import psycopg
 
+    from redrive.ledger.address import checked
+
     try:
         with psycopg.connect(
-            settings.dsn(), autocommit=True, connect_timeout=_CONNECT_SECONDS
+            checked(settings.dsn()), autocommit=True, connect_timeout=_CONNECT_SECONDS
         ) as connection:
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:

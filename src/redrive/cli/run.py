@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time
@@ -166,7 +167,8 @@ def _told_errors() -> Iterator[None]:
 
 def _arguments(bootstrap: str | None, spark_conf: list[str]) -> SettingsArguments:
     given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}
-    wrong = [one for one in spark_conf if not one.partition("=")[2]]
+    # Up to the first blank or colon only: what follows the name may be a secret.
+    wrong = [re.split(r"[\s:=]", one)[0] for one in spark_conf if not one.partition("=")[2]]
     if wrong:
         raise ConfigurationError(
             [f"--spark-conf {one}: write name=value, such as spark.ui.port=4050" for one in wrong]

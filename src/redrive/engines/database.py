@@ -31,9 +31,10 @@ def unready(settings: Settings, target: str) -> str | None:
     require_psycopg()
     import psycopg
 
+    from redrive.ledger.address import checked
     from redrive.ledger.migrating import require
 
-    dsn = settings.dsn()
+    dsn = checked(settings.dsn())
     try:
         with psycopg.connect(dsn, connect_timeout=_CONNECT_SECONDS) as connection:
             require(connection, settings.ledger_schema)

@@ -94,7 +94,7 @@ def make_handle(
         # Its text may quote the value that it does not take.
         text = error.args[0].str()
         for name, value in config.items():
-            if is_secret(name):
+            if is_secret(name) and value:
                 text = text.replace(str(value), MASK)
         raise ConfigurationError(f"librdkafka does not take its settings: {text}") from None
 

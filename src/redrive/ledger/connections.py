@@ -17,6 +17,7 @@ import psycopg
 from psycopg import sql
 
 from redrive.delivery.store import StoreDownError
+from redrive.ledger.address import checked
 from redrive.ledger.wires import AsyncWire, SyncWire, Wire, is_broken, is_in_transaction, translated
 
 LOCK_TIMEOUT: Final = 5000
@@ -44,7 +45,7 @@ class Connections:
     """Up to so many connections for threads, and as many for the event loop."""
 
     def __init__(self, dsn: str, most: int, name: str) -> None:
-        self._dsn = dsn
+        self._dsn = checked(dsn)
         self._most = most
         self._name = name
         self._lock = Lock()

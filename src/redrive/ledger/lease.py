@@ -15,7 +15,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import tuple_row
 
-from redrive.errors import ConfigurationError
+from redrive.ledger.address import checked
 from redrive.ledger.names import SHARDS, channel, lock_class
 
 _MEMBERS: Final = """
@@ -71,16 +71,9 @@ def open_session(
     dsn: str, app: str, schema: str, seconds: float
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection whose session ends when nothing is heard of it for that long."""
-    try:
-        connection = psycopg.connect(
-            dsn, autocommit=True, connect_timeout=10, application_name=f"redrive relay {app}"
-        )
-    except psycopg.ProgrammingError:
-        # What is not understood cannot be masked either: neither it nor the error is shown.
-        raise ConfigurationError(
-            "the address of the database is not one that PostgreSQL understands: write"
-            " postgresql://user:password@host:port/name"
-        ) from None
+    connection = psycopg.connect(
+        checked(dsn), autocommit=True, connect_timeout=10, application_name=f"redrive relay {app}"
+    )
     silence = int(seconds * 1000)
     settings = {
         "idle_session_timeout": silence,

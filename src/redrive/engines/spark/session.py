@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.secret import HIDDEN, is_secret
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -62,8 +63,7 @@ def session(
     conf.setAll(list({**defaults, **options, "spark.master": where}.items()))
     conf.setAppName(f"redrive {app_name}")
     try:
-        if on_line is not None:
-            SparkContext(conf=conf, gateway=_gateway(conf, on_line))
+        SparkContext(conf=conf, gateway=_gateway(conf, on_line))
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         raise RedriveError(
@@ -71,14 +71,22 @@ def session(
         ) from error
 
 
-def _gateway(conf: SparkConf, on_line: Callable[[str], None]) -> Any:
-    """Spark's own process, with its stderr in our hands: it would tear a terminal's picture."""
+def _gateway(conf: SparkConf, on_line: Callable[[str], None] | None) -> Any:
+    """Spark's own process, with its stderr in our hands: it would tear a terminal's picture.
+
+    Settings come to it on its command line, which everybody on the machine can read. So secrets
+    are left out; the context is given them later, over its own connection.
+    """
+    from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
+    public = SparkConf().setAll([one for one in conf.getAll() if not is_secret(one[0])])
+    if on_line is None:
+        return launch_gateway(public)  # type: ignore[no-untyped-call]  # -- theirs
     ours, its = os.pipe()
     threading.Thread(target=_pump, args=(ours, on_line), daemon=True).start()
     try:
-        return launch_gateway(conf, {"stderr": its})  # type: ignore[no-untyped-call]  # -- theirs
+        return launch_gateway(public, {"stderr": its})  # type: ignore[no-untyped-call]  # -- theirs
     finally:
         os.close(its)
 
@@ -133,6 +141,8 @@ _DEFAULTS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Which settings Spark's own pages and logs hide; what it would hide by itself is among them.
+    "spark.redaction.regex": f"(?i){HIDDEN}",
 }
 
 
