@@ -29,6 +29,10 @@ class Handover(Protocol):
         """0 once all of them are durable or refused; other messages on their way may count too."""
         ...
 
+    def poll(self, seconds: float) -> None:
+        """Let messages be delivered; returns when something was, or after that time."""
+        ...
+
     def error(self) -> PublishError | None:
         """Asked once none is outstanding: which were refused, if any."""
         ...
@@ -39,10 +43,6 @@ class Publisher(Protocol):
 
     def hand_over(self, writes: Sequence[Write]) -> Handover:
         """Begin to write all of them, in order per partition, and come back at once."""
-        ...
-
-    def poll(self, seconds: float) -> None:
-        """Let messages be delivered; come back when something was, or after that time."""
         ...
 
     def publish(self, writes: Sequence[Write]) -> None:

@@ -8,9 +8,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from redrive.config import load_settings
+from redrive.engines.spark.frames.writers import Chunk, FlushWriter
 from redrive.errors import ConfigurationError, PublishError
+from redrive.kafka.handover import Outlet
+from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
+from redrive.kafka.topics import KafkaTopics
 from redrive.messages import Columns, Messages
+from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 
 
@@ -67,7 +72,7 @@ def test_columns_are_handed_over_in_order_and_as_they_were_though_the_queue_is_f
     messages.extend([Write(place.topic, b"after", b"v")])
     handed = publisher.hand_over(messages)
     while handed.outstanding:
-        publisher.poll(0.1)
+        handed.poll(0.1)
     assert handed.error() is None
     found = [(each.key, each.value) for each in log.read(place, 0, len(messages))]
     assert found == [(b"before", b"v"), *pairs, (b"after", b"v")]
@@ -115,21 +120,113 @@ def test_a_broker_that_is_not_there(nowhere):
     assert caught.value.__notes__ == ["2 of 2 writes were refused"]
 
 
-class Finished:
-    """A producer after a fatal error: it takes nothing any more."""
+# Each write knows its own fate
+
+
+@pytest.fixture
+def small(redrive_topic, settings):
+    """A topic for small messages, with two partitions."""
+    topic = redrive_topic("small", partitions=2)
+    KafkaTopics(settings).configure(topic, {"max.message.bytes": "2000"})
+    return topic
+
+
+def like(topic, size, partition):
+    """A write that differs from its like in its headers alone, as hops of equal records do."""
+    return Write(topic, None, b"tick", (("pad", b"x" * size),), partition)
+
+
+def test_a_write_is_not_blamed_for_the_refusal_of_its_twin(settings, small):
+    writes = [like(small, 1, 0), like(small, 5000, 1), like(small, 2, 0)]
+    with pytest.raises(PublishError) as caught:
+        KafkaPublisher(settings).publish(writes)
+    assert [id(each) for each in caught.value.refused] == [id(writes[1])]
+
+
+def test_a_row_of_columns_is_not_blamed_for_the_refusal_of_another(redrive_stack, small):
+    publisher = KafkaPublisher(settings_of(redrive_stack, batch_num_messages=1))
+    messages, values = Messages(), [b"v"] * 20
+    values[7] = values[9] = b"v" * 5000
+    messages.extend_by(Columns(small, [b"k"] * 20, values))
+    handed = publisher.hand_over(messages)
+    while handed.outstanding:
+        handed.poll(0.1)
+    assert {id(each.write) for each in handed.refused} == {id(messages[7]), id(messages[9])}
+
+
+def test_a_row_of_a_frame_is_not_passed_over_for_the_refusal_of_its_twin(
+    settings, admin, small, place, redrive_prefix
+):
+    progress = KafkaProgress(settings, redrive_prefix, admin=admin)
+    writer = FlushWriter(KafkaPublisher(settings), progress, place, start=0, every=3600)
+    writes = [like(small, 1, 0), like(small, 5000, 1), like(small, 2, 0)]
+    writer.put(Chunk(3, Messages(writes), owners=[0, 1, 2], rows=3))
+    with pytest.raises(PublishError):
+        writer.finish()
+    assert progress.committed([place]) == {place: Position(1)}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"partition": 2**31}, {"timestamp": 2**63}, {"headers": (("h", 7),)}],
+    ids=["partition", "timestamp", "header"],
+)
+def test_what_no_message_can_have_is_refused_for_that_write_alone(settings, log, place, odd):
+    writes = [Write(place.topic, b"k", value) for value in (b"1", b"2", b"3")]
+    writes[1] = writes[1]._replace(**odd)
+    with pytest.raises(PublishError, match=r"_INVALID_ARG.*check the partition") as caught:
+        KafkaPublisher(settings).publish(writes)
+    assert [id(each) for each in caught.value.refused] == [id(writes[1])]
+    assert [record.value for record in log.read(place, 0, 2)] == [b"1", b"3"]
+
+
+# Fatal errors
+
+
+@pytest.fixture
+def strict(redrive_stack):
+    """Settings with which librdkafka takes any refusal by a broker for a fatal error."""
+    return settings_of(redrive_stack, enable_gapless_guarantee=True, linger_ms=50)
+
+
+def test_after_a_fatal_error_the_next_publish_has_a_new_producer(strict, log, small, caplog):
+    publisher = KafkaPublisher(strict)
+    for number in range(3):
+        with pytest.raises(PublishError):
+            publisher.publish([like(small, 5000, 1)])
+        publisher.publish([Write(small, None, b"%d" % number, (), 0)])
+    assert [each.value for each in log.read(TopicPartition(small, 0), 0, 3)] == [b"0", b"1", b"2"]
+    assert "a producer was ended by a fatal error (_GAPLESS_GUARANTEE" in caplog.text
+
+
+def test_after_a_fatal_error_what_was_handed_over_is_still_reported(strict, small):
+    publisher = KafkaPublisher(strict)
+    first = publisher.hand_over([like(small, 5000, 1)])
+    while first.outstanding:
+        first.poll(0.1)
+    second = publisher.hand_over([Write(small, None, b"v", (), 0)])
+    while second.outstanding:
+        second.poll(0.1)
+    assert first.error() is not None
+    assert second.error() is None
+
+
+class Ended:
+    """A producer after a fatal error that nobody has polled for: its errors have no fatal flag."""
 
     def produce(self, *_, **__):
-        raise KafkaException(KafkaError(KafkaError._FATAL, "sequence lost", True))
+        raise KafkaException(KafkaError(KafkaError._FATAL, "Unable to produce message"))
 
     def __len__(self):
         return 0
 
 
-def test_after_a_fatal_error_the_next_publish_has_a_new_producer(settings, log, place):
+def test_a_write_that_an_ended_producer_refuses_is_nobodys_fault(settings, log, place):
     publisher = KafkaPublisher(settings)
-    publisher._producers[False] = Finished()
-    with pytest.raises(PublishError, match="sequence lost"):
+    publisher._outlets[False] = Outlet(Ended())
+    with pytest.raises(PublishError, match="a fatal error ended the producer") as caught:
         publisher.publish([Write(place.topic, None, b"1")])
+    assert caught.value.outage
     publisher.publish([Write(place.topic, None, b"2")])
     assert [record.value for record in log.read(place, 0, 1)] == [b"2"]
 
@@ -142,7 +239,7 @@ def test_a_setting_that_librdkafka_does_not_know(redrive_stack, place):
 
 def test_no_producer_is_made_before_it_is_needed(nowhere):
     publisher = KafkaPublisher(nowhere)
-    assert publisher._producers == {}
+    assert publisher._outlets == {}
     publisher.close()
 
 

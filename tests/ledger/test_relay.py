@@ -11,10 +11,13 @@ import psycopg
 import pytest
 from relaying import InThread, Post, Process, grow_limit, wait_for
 
+from redrive.config import load_settings
 from redrive.errors import ConfigurationError, LedgerError
+from redrive.kafka.topics import KafkaTopics
 from redrive.ledger.names import BUCKETS
 from redrive.ledger.outbox import Outbound, aggregate_number
 from redrive.ledger.publishing import KafkaAwayError, Publishing
+from redrive.ledger.refusals import Taken
 from redrive.ledger.relay_metrics import RelayCollector, checks
 from redrive.record import Write
 from redrive.serving import served
@@ -165,6 +168,23 @@ def test_a_batch_that_was_not_deleted_is_published_again_with_the_same_ids(
     assert len(set(ids)) == 50
     assert relay.figures.abandoned == 1
     assert relay.figures.published == {topic: 50}
+
+
+def test_after_a_fatal_error_the_relay_has_a_new_producer(redrive_stack, redrive_topic):
+    """Here librdkafka takes any refusal by a broker for a fatal error."""
+    topic = redrive_topic("small")
+    options = {"enable.gapless.guarantee": True}
+    settings = load_settings(
+        {"bootstrap": redrive_stack.bootstrap, "librdkafka": options}, environ={}
+    )
+    KafkaTopics(settings).configure(topic, {"max.message.bytes": "2000"})
+    publishing = Publishing(settings, 20)
+    for number in range(2):
+        publishing.hand_over([Taken(number, Write(topic, b"k", b"x" * 5000))], lambda: None)
+        with pytest.raises(KafkaAwayError, match="MSG_SIZE_TOO_LARGE"):
+            publishing.settle(lambda: None, lambda: False)
+        publishing.hand_over([Taken(number, Write(topic, b"k", b"small"))], lambda: None)
+        assert publishing.settle(lambda: None, lambda: False) == []
 
 
 def test_nothing_is_deleted_before_kafka_has_it(post, topic, redrive_stack):

@@ -56,9 +56,6 @@ class Setup:
             return MemoryHandover(error)
         return MemoryHandover(None)
 
-    def poll(self, seconds: float) -> None:
-        """In memory nothing is ever on its way."""
-
     def take(self, report: Report, partition: Partition | None = None) -> None:
         self.delivery.take(partition or self.partition, report)  # type: ignore[arg-type]  # -- stands for a processor
 

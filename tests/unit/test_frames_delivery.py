@@ -383,8 +383,9 @@ class Slow:
         self.handed: list[SimpleNamespace] = []
 
     def hand_over(self, writes: list[Write]) -> SimpleNamespace:
-        self.handed.append(SimpleNamespace(outstanding=len(writes), error=lambda: None))
-        return self.handed[-1]
+        handed = SimpleNamespace(outstanding=len(writes), error=lambda: None, poll=self.poll)
+        self.handed.append(handed)
+        return handed
 
     def poll(self, seconds: float) -> None:
         assert not seconds, "it waits for messages while there is more to do"

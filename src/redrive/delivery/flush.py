@@ -79,8 +79,8 @@ class FlushDelivery:
         """
         complete = [] if self._on_the_way else self._hand_over()
         if self._on_the_way is not None:
-            self._publisher.poll(wait)
             handover, noted = self._on_the_way
+            handover.poll(wait)
             if not handover.outstanding:
                 self._on_the_way = None
                 failpoints.hit("after-produce")

@@ -31,7 +31,14 @@ _CONSUMER_ONLY: Final = ("fetch.", "queued.", "session.", "heartbeat.", "max.pol
 _TIMES: Final = re.compile(r"\(after \d+ms.*", re.DOTALL)
 _QUIET: Final = 60.0
 _REMEMBERED: Final = 1000
-_PRODUCER_ONLY: Final = ("linger.", "batch.", "compression.", "message.timeout", "queue.buffering.")
+_PRODUCER_ONLY: Final = (
+    "linger.",
+    "batch.",
+    "compression.",
+    "message.timeout",
+    "queue.buffering.",
+    "enable.gapless.",
+)
 
 
 def producer_config(settings: Settings) -> Config:

@@ -85,13 +85,19 @@ _ADVICE: Final = {
     "_MSG_TIMED_OUT": (
         "no broker acknowledged it in time: check that the brokers are up and reachable"
     ),
+    "_FATAL": "a fatal error ended the producer: a new one is made, and the write is tried again",
+    "_INVALID_ARG": (
+        "no message can have that: check the partition, the timestamp and the names of headers"
+        " that the handler gave"
+    ),
 }
 _SAME: Final = {
     "_MSG_TIMED_OUT": ("_TIMED_OUT", "_ALL_BROKERS_DOWN", "_TRANSPORT", "REQUEST_TIMED_OUT"),
     "UNKNOWN_TOPIC_OR_PART": ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"),
     "NOT_ENOUGH_REPLICAS": ("NOT_ENOUGH_REPLICAS_AFTER_APPEND",),
+    "_FATAL": ("_PURGE_QUEUE", "_PURGE_INFLIGHT"),
 }
-_OUTAGES: Final = ("_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS")
+_OUTAGES: Final = ("_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "_FATAL")
 _MEANS: Final = {other: name for name, others in _SAME.items() for other in others}
 
 

@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from redrive import failpoints
 from redrive.config import Settings
-from redrive.errors import PublishError, RedriveError
+from redrive.errors import RedriveError
 from redrive.kafka.config import consumer_config, make_handle, producer_config
 from redrive.kafka.errors import BrokerError
-from redrive.kafka.publisher import KafkaHandover, produce
+from redrive.kafka.handover import KafkaHandover, Outlet
 from redrive.record import TopicPartition, Write
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class TransactionalProducer:
         config = producer_config(settings)
         config["transactional.id"] = transactional_id
         config["transaction.timeout.ms"] = 60_000
-        self._producer = make_handle(Producer, config)
+        self._outlet = Outlet(make_handle(Producer, config))
         self._membership = None if member else _membership(settings, group)
-        self._call("begin to use", lambda: self._producer.init_transactions(TIMEOUT))
+        self._call("begin to use", lambda: self._outlet.producer.init_transactions(TIMEOUT))
 
     def commit(
         self,
@@ -64,16 +64,26 @@ class TransactionalProducer:
         A member of the group says so by its `membership`: then one that was shut out of the group
         meanwhile cannot commit. Without it, it is said that nobody is in the group.
         """
-        membership = membership or self._membership
-        handed = KafkaHandover(writes, self._producer)
         offsets = [
             confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()
         ]
-        producer = self._producer
+        self._call("begin", self._outlet.producer.begin_transaction)
         try:
-            self._call("begin", producer.begin_transaction)
-            produce(producer, writes, handed)
+            handed = self._outlet.hand_over(writes)
+            self._commit(handed, offsets, membership or self._membership)
+        except BaseException:
+            self._abort()
+            raise
+
+    def _commit(
+        self,
+        handed: KafkaHandover,
+        offsets: list[confluent_kafka.TopicPartition],
+        membership: object,
+    ) -> None:
+        producer = self._outlet.producer
+        try:
             failpoints.hit("after-produce", producer.flush)
             self._call(
                 "send offsets to",
@@ -84,23 +94,14 @@ class TransactionalProducer:
             )
             _check_taken(handed)
             self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
-        except BaseException as error:
-            refusal = self._refusal(handed)  # before the abort: what it takes back was not refused
-            self._abort()
-            if refusal is not None and isinstance(error, TransactionError):
-                raise refusal from error
+        except TransactionError:
+            handed.poll(0)  # for librdkafka's word on refused writes, before the abort adds to it
+            _check_taken(handed)
             raise
-
-    def _refusal(self, handed: KafkaHandover) -> PublishError | None:
-        try:
-            self._producer.poll(0)  # for librdkafka's word on refused writes
-        except KafkaException:
-            pass  # a fatal error, which was told already
-        return handed.error()
 
     def _abort(self) -> None:
         try:
-            self._producer.abort_transaction(5.0)
+            self._outlet.producer.abort_transaction(5.0)
         except KafkaException:
             pass  # the broker aborts it: at once for the next owner of the id, or by its time-out
 

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from redrive.config import Plain, Settings
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError, publish_error
-from redrive.kafka.publisher import KafkaHandover, KafkaPublisher, Refused
+from redrive.kafka.handover import KafkaHandover, Refused
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.ledger.admission import Admission
 from redrive.ledger.refusals import Taken
 
@@ -91,8 +92,7 @@ class Publishing:
         self._wait(ping, stopping)
         settled, self._on_the_way = self._on_the_way, []
         found = [refusal for one in settled for refusal in self._refused(*one)]
-        if any(handed.finished_producer for handed, _ in settled):
-            self.let_go()
+        if found and any(handed.ended for handed, _ in settled):
             raise KafkaAwayError(found[0].reason)
         return found
 
@@ -110,15 +110,14 @@ class Publishing:
 
     def _wait(self, ping: Callable[[], None], stopping: Callable[[], bool]) -> None:
         begin = pinged = time.monotonic()
-        while any(handed.outstanding for handed, _ in self._on_the_way):
-            self._publisher.poll(_POLL)
+        while waiting := [handed for handed, _ in self._on_the_way if handed.outstanding]:
+            waiting[0].poll(_POLL)
             now = time.monotonic()
             if now - pinged > _PING:
                 ping()
                 pinged = now
             if now - begin > self._patience or (stopping() and now - begin > self._patience / 4):
                 raise KafkaAwayError(f"no broker acknowledged messages for {now - begin:.0f} s")
-        self._publisher.poll(0)  # the last words on refusals
 
     def _refused(self, handed: KafkaHandover, taken: Sequence[Taken]) -> Iterator[Refusal]:
         if not handed.refused:

@@ -65,9 +65,6 @@ class MemoryBroker:
             return MemoryHandover(error)
         return MemoryHandover(None)
 
-    def poll(self, seconds: float) -> None:
-        """Nothing is ever on its way."""
-
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all that are not refused, in order; then say which was the first refused."""
         first: PublishError | None = None
@@ -280,6 +277,9 @@ class MemoryHandover:
 
     def __init__(self, error: PublishError | None) -> None:
         self._error = error
+
+    def poll(self, seconds: float) -> None:
+        """Nothing is ever on its way."""
 
     def error(self) -> PublishError | None:
         """Which were refused, if any."""

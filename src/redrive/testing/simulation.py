@@ -277,7 +277,6 @@ class _CreatingPublisher:
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
-        self.poll = broker.poll
 
     def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
         self._create(writes)

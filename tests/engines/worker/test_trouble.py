@@ -168,6 +168,33 @@ def test_a_dead_topic_that_refuses_holds_the_offset_until_it_accepts(world, star
     assert len(refusals) < 20  # it backs off
 
 
+def test_a_record_is_not_passed_over_because_its_message_has_a_twin(world, start):
+    """Both send the same key and value; a header of the second is too large for the topic."""
+    target = world.app(
+        """
+        app = App(NAME, ordering="partition")
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            large = record.value == b"large"
+            headers = {"from": record.value, "pad": b"x" * (5000 if large else 1)}
+            ctx.send(topic("out"), b"ping", partition=1 if large else 0, headers=headers)
+        """,
+        partitions=1,
+    )
+    out = world.topic("out")
+    world.create(out, 2)
+    world.topics.configure(out, {"max.message.bytes": "2000"})
+    world.send("in", b"small", b"large")
+    run = start(target)
+    world.wait(run, "the refusal", lambda: run.worker.refused == 1)
+    world.topics.configure(out, {"max.message.bytes": "100000"})
+    world.wait(run, "both", lambda: world.lag("in") == 0)
+    run.stop()
+    senders = [record.header("from") for record in world.records("out")]
+    assert senders == [b"small", b"large"]
+
+
 # Brokers
 
 

@@ -77,7 +77,7 @@ class FlushWriter:
         handed = self._publisher.hand_over(chunk.writes) if chunk.writes else None
         self._waiting.append((chunk, handed))
         if handed is not None:
-            self._publisher.poll(0)
+            handed.poll(0)
         if monotonic() >= self._commit_at:
             self._commit(wait=False)
 
@@ -113,7 +113,7 @@ class FlushWriter:
         if handed is None:
             return
         while handed.outstanding:
-            self._publisher.poll(_POLL)
+            handed.poll(_POLL)
         error = handed.error()
         if error is None:
             return

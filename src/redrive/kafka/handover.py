@@ -1,0 +1,148 @@
+"""Handing over: messages on their way to Kafka, each of which knows its own fate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from redrive.errors import PublishError
+from redrive.kafka.errors import publish_error
+from redrive.messages import Columns, Messages
+from redrive.record import Write
+
+_POLL_SECONDS: Final = 0.1
+_ANY_PARTITION: Final = -1
+_UNWRITABLE: Final = (OverflowError, TypeError, ValueError)
+"""What confluent_kafka raises for arguments that no message can have."""
+
+
+class Refused(NamedTuple):
+    """A write that did not become durable, and why."""
+
+    write: Write
+    error: KafkaError
+    partition: int | None
+
+
+class Outlet:
+    """One producer of librdkafka's, and whether it can still write. Safe for many threads."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.ended_by: KafkaError | None = None
+        """The fatal error after which it refuses everything, if there was one."""
+        self.producer = producer
+
+    @property
+    def outstanding(self) -> int:
+        """How many of its messages are neither durable nor refused yet."""
+        return len(self.producer)
+
+    def poll(self, seconds: float) -> None:
+        """Let messages be delivered; returns when some were, or after that time.
+
+        A fatal error is raised here, once. librdkafka still reports on all that it was given.
+        """
+        try:
+            self.producer.poll(seconds)
+        except KafkaException as raised:
+            self.ended_by = raised.args[0]
+
+    def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
+        """Begin to write all of them, in their order."""
+        handed = KafkaHandover(writes, self)
+        for part in writes.parts if isinstance(writes, Messages) else (writes,):
+            if isinstance(part, Columns):
+                self._take_columns(part, handed.refused)
+            else:
+                self._take(part, handed.refused)
+        return handed
+
+    # librdkafka reports refusals only, each to its message's own callback: what is in a message
+    # does not tell it from its like. A bound method is the cheapest callback that knows its write.
+
+    def _take(self, writes: Iterable[Write], refused: list[Refused]) -> None:
+        produce, report = self.producer.produce, _reporter(refused)
+        for write in writes:
+            topic, key, value, headers, partition, timestamp = write
+            where = _ANY_PARTITION if partition is None else partition
+            mine = MethodType(report, write)
+            while True:
+                try:
+                    if headers or timestamp is not None:
+                        produce(topic, value, key, where, mine, mine, timestamp or 0, [*headers])
+                    else:
+                        produce(topic, value, key, where, mine)
+                except BufferError:  # librdkafka's queue is full: let it deliver
+                    self.poll(_POLL_SECONDS)
+                    continue
+                except KafkaException as raised:
+                    error = raised.args[0]
+                    if error.code() == KafkaError._FATAL:  # noqa: SLF001 -- its name
+                        self.ended_by = self.ended_by or error
+                    refused.append(Refused(write, error, partition))
+                except _UNWRITABLE as raised:
+                    error = KafkaError(KafkaError._INVALID_ARG, str(raised))  # noqa: SLF001 -- its name
+                    refused.append(Refused(write, error, partition))
+                break
+
+    def _take_columns(self, columns: Columns, refused: list[Refused]) -> None:
+        topic, produce, report_write = columns.topic, self.producer.produce, _reporter(refused)
+
+        def report(number: int, error: KafkaError, message: Message) -> None:
+            report_write(columns.writes[number], error, message)
+
+        for number, (key, value) in enumerate(zip(columns.keys, columns.values, strict=True)):
+            try:
+                produce(topic, value, key, _ANY_PARTITION, MethodType(report, number))
+            except (BufferError, KafkaException, *_UNWRITABLE):
+                self._take([columns.writes[number]], refused)
+
+
+def _reporter(refused: list[Refused]) -> Callable[[Write, KafkaError, Message], None]:
+    """What callbacks call. They do not know their producer: else it would keep itself alive."""
+
+    def report(write: Write, error: KafkaError, message: Message) -> None:
+        refused.append(Refused(write, error, message.partition()))
+
+    return report
+
+
+class KafkaHandover:
+    """Messages on their way."""
+
+    def __init__(self, writes: Sequence[Write], outlet: Outlet) -> None:
+        self.refused: list[Refused] = []
+        self._writes = writes
+        self._outlet = outlet
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages of its producer are on their way: none is out when all are in."""
+        return self._outlet.outstanding
+
+    @property
+    def ended(self) -> bool:
+        """Whether its producer was ended by a fatal error."""
+        return self._outlet.ended_by is not None
+
+    def poll(self, seconds: float) -> None:
+        """Let messages be delivered; returns when some were, or after that time."""
+        self._outlet.poll(seconds)
+
+    def error(self) -> PublishError | None:
+        """Which were refused, if any."""
+        return first_refused(self.refused, self._writes) if self.refused else None
+
+
+def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:
+    """The first in the order of the writes: reports come in any order."""
+    order = {id(write): number for number, write in enumerate(writes)}
+    first = min(refused, key=lambda one: order[id(one.write)])
+    error = publish_error(first.write.topic, first.partition, first.error.name(), first.error.str())
+    if len(refused) > 1:
+        error.add_note(f"{len(refused)} of {len(writes)} writes were refused")
+    error.refused = [one.write for one in refused]
+    return error
