@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pyspark
-from driver import command_of
 
 import redrive
 from redrive.local.waiting import wait_until
@@ -22,7 +21,6 @@ from redrive.local.waiting import wait_until
 SPARK = Path(pyspark.__file__).parent
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
-_EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Cluster:
@@ -39,15 +37,6 @@ class Cluster:
             self._start(
                 _WORKER, "--host", "127.0.0.1", "--cores", "2", "--memory", "1g", self.master
             )
-
-    def executors(self) -> list[psutil.Process]:
-        """The processes in which tasks run."""
-        return [
-            child
-            for process in self.processes
-            for child in process.children(recursive=True)
-            if any(_EXECUTOR in word for word in command_of(child))
-        ]
 
     def close(self) -> None:
         """End everything, executors too."""

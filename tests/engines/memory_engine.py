@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from redrive import App
 from redrive.config import Settings
+from redrive.engines.spark.lost_tasks import LostTasks, label, told
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime
@@ -26,12 +29,30 @@ from redrive.record import Record, TopicPartition, Write
 from redrive.testing.broker import MemoryBroker
 from redrive.testing.clock import VirtualClock
 
-ATTEMPTS = 4
-"""How often Spark tries a task before its job has failed."""
-
 
 class WorkerDied(KeyboardInterrupt):
     """What a handler raises to die: the one thing that no handler's error handling holds back."""
+
+    told = (
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider"
+        " setting 'spark.python.worker.faulthandler.enabled'"
+    )
+    """What Spark says of it, as it was seen."""
+
+
+class ExecutorLost(WorkerDied):
+    """The executor is gone, and all Python workers with it."""
+
+    told = (
+        "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command"
+        " exited with code 137"
+    )
+
+
+class NeverStarted(WorkerDied):
+    """A Python worker that a loaded machine did not start in time."""
+
+    told = "org.apache.spark.SparkException: Python worker failed to connect back."
 
 
 class MemoryLog:
@@ -123,7 +144,14 @@ class MiniSpark:
         self.transactions = MemoryTransactions(self.broker, app)
         self.reports: list[SliceReport] = []
         self.deaths = 0
-        self.spec = make_spec(slots=slots, **spec)
+        self.starting: Callable[[], None] = lambda: None
+        """Called whenever a Python worker starts, before it has anything to do."""
+        scratch = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, scratch)
+        self.spec = make_spec(slots=slots, **{"scratch": scratch, **spec})
+        self._jobs = 0
+        self._ends: dict[tuple[int, int], str] = {}
+        self._lost_tasks = LostTasks(self.spec, lambda *task: self._ends[task])
         for topic in (*app.handlers, app.dead_topic):
             self.broker.create(topic, partitions)
         for topic in app.delay_topics:
@@ -151,16 +179,30 @@ class MiniSpark:
             self.run_batch(plan)
         raise AssertionError(f"still something to do after {batches} batches")
 
-    def run_batch(self, plan: Sequence[Sequence[Range]], attempts: int = ATTEMPTS) -> bool:
-        """Whether it succeeded; a task that dies is tried again, and the job fails with it."""
-        return all(self._attempts(ranges, attempts) for ranges in plan)
+    def run_batch(self, plan: Sequence[Sequence[Range]], *, to_its_end: bool = True) -> list[str]:
+        """Run the job of a batch; returns what is said of its tasks that were lost.
 
-    def run_task(self, ranges: Sequence[Range], attempt: int = 0) -> list[SliceReport]:
-        """One attempt of a task, in a Python worker of its own."""
+        Each of them has a second attempt, which tells what was lost; but not in a job that was
+        cancelled, or whose driver died.
+        """
+        self._jobs += 1
+        texts = []
+        for number, ranges in enumerate(plan):
+            try:
+                self.run_task(ranges, label(self._jobs, number))
+            except WorkerDied as death:
+                self.deaths += 1
+                self._ends[self._jobs, number] = death.told
+                texts.append(told(ranges, self._jobs, number, lambda: self.progress))
+        return self._lost_tasks.replaced("main", texts) if to_its_end else []
+
+    def run_task(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:
+        """Run a task in a Python worker of its own."""
+        self.starting()
         with memory_runtime(self.app, self.broker, self.log, self.clock) as runtime:
             task = MemoryTask(self.spec, runtime)
             task.transactions = self.transactions
-            reports = task.run_all(ranges, attempt)
+            reports = task.run_all(ranges, name)
         self.reports += reports
         return reports
 
@@ -173,16 +215,6 @@ class MiniSpark:
     @property
     def dead(self) -> list[bytes | None]:
         return self.values(self.app.dead_topic)
-
-    def _attempts(self, ranges: Sequence[Range], attempts: int) -> bool:
-        for attempt in range(attempts):
-            try:
-                self.run_task(ranges, attempt)
-            except WorkerDied:
-                self.deaths += 1
-            else:
-                return True
-        return False
 
 
 @contextmanager

@@ -53,14 +53,6 @@ def test_the_largest_is_not_packed_with_another_while_there_is_room():
     assert sorted(sorted(each.size for each in task) for task in packed) == [[10, 20, 30], [900]]
 
 
-def test_a_range_that_is_probed_is_alone_in_its_task():
-    probed = Range("t", 7, 0, 100, None, "p1:50:0")
-    packed = ranges.pack([probed, *of_sizes([5, 5, 5])], 2)
-    assert [probed] in packed
-    assert sum(map(len, packed)) == 4
-    assert len(packed) == 3
-
-
 def test_ranges_begin_where_progress_is_and_carry_what_was_committed_with_it():
     found = ranges.ahead(
         {PLACES[0]: Position(5, "r1:x"), PLACES[1]: Position(7)},

@@ -95,23 +95,6 @@ def test_what_was_done_beyond_a_gap_is_not_run_again():
     assert spark.committed(PLACE) == Position(4)
 
 
-def test_a_later_attempt_begins_where_the_first_one_came_to():
-    spark = mini(copying())
-    spark.send("in", *numbers(10))
-    spark.progress.commit({PLACE: Position(6)})
-    spark.run_task([Range("in", 0, 0, 10)], attempt=1)
-    assert spark.values("out") == numbers(4, start=6)
-
-
-def test_a_later_attempt_whose_range_is_complete_does_nothing():
-    spark = mini(copying())
-    spark.send("in", *numbers(10))
-    spark.progress.commit({PLACE: Position(10)})
-    assert spark.run_task([Range("in", 0, 0, 10)], attempt=1) == []
-    assert spark.values("out") == []
-    assert spark.committed(PLACE) == Position(10)
-
-
 # When it ends
 
 

@@ -3,7 +3,7 @@
 After a crash they are not run again. The text is `r1:` and, in base64, the lengths of alternating
 runs from the committed offset on: not done, done, not done, ... as variable-length numbers. Kafka
 limits metadata; librdkafka passes at most 4,095 bytes. What does not fit is left out from the far
-end, and then simply runs again.
+end, and then simply runs again. Other words may stand before it: see `notes.py`.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ def encode_offsets(base: int, done: Sequence[int], limit: int = METADATA_LIMIT) 
 
 def decode(position: Position) -> list[Range]:
     """The ranges in a position's metadata; text that redrive did not write holds none."""
-    if not position.metadata.startswith(_PREFIX):
+    text = position.metadata.rpartition(" ")[2]
+    if not text.startswith(_PREFIX):
         return []
     try:
-        lengths = list(_numbers(b64decode(position.metadata[len(_PREFIX) :], validate=True)))
+        lengths = list(_numbers(b64decode(text[len(_PREFIX) :], validate=True)))
     except ValueError:
         return []
     if len(lengths) % 2 or 0 in lengths[1:]:

@@ -37,7 +37,7 @@ class Tasks:
         )
         self.lateness: list[int] = []
 
-    def run(self, *topics: str, attempt: int = 0, delay: int | None = None) -> list[SliceReport]:
+    def run(self, *topics: str, delay: int | None = None) -> list[SliceReport]:
         """One task for all that is ahead in these topics."""
         ranges = []
         for topic in topics:
@@ -46,7 +46,7 @@ class Tasks:
                 at = committed.get(place, Position(begin))
                 if end > at.offset:
                     ranges.append(Range(*place, at.offset, end, delay, at.metadata))
-        reports, lateness = task.run(self.spec, ranges, attempt)
+        reports, lateness = task.run(self.spec, ranges)
         self.lateness += lateness
         return reports
 
@@ -212,13 +212,13 @@ def test_no_due_record_waits_for_a_held_one(world, tasks):
     made.run("in")
     delays = {"retry.1h": 3_600_000, "retry.3s": 3000, "retry.100ms": 100}
     ranges = [Range(*world.places(topic)[0], 0, 1, delay) for topic, delay in delays.items()]
-    reports, _ = task.run(made.spec, ranges, 0)
+    reports, _ = task.run(made.spec, ranges)
     assert [note["value"] for note in world.notes()] == [1]
     assert {report.topic: report.end for report in reports} == {
         world.topic("retry.1h"): 0, world.topic("retry.3s"): 0, world.topic("retry.100ms"): 1,
     }  # fmt: skip
     world.wait(
-        None, "the held one", lambda: bool(task.run(made.spec, ranges[:2], 0)) and not held(world)
+        None, "the held one", lambda: bool(task.run(made.spec, ranges[:2])) and not held(world)
     )
     assert [note["value"] for note in world.notes()] == [1, 0]
     assert all(note["at"] >= note["due"] for note in world.notes())
@@ -288,6 +288,34 @@ def test_a_broker_that_goes_away_is_a_trouble_and_loses_nothing(
     assert world.values("dead") == []
     if delivery == "transaction":
         assert sorted(world.values("out")) == numbers()
+
+
+def test_a_resource_that_cannot_be_opened_is_a_trouble_until_it_can(world, tasks):
+    made = tasks(
+        """
+        app = App(NAME)
+        DOWN = Path(NOTES + ".down")
+
+        @app.resource
+        def warehouse():
+            if DOWN.exists():
+                raise ConnectionError("the warehouse does not answer")
+            yield "warehouse"
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            ctx.send(topic("out"), record.value)
+        """
+    )
+    down = world.folder / "notes.jsonl.down"
+    down.touch()
+    for _ in range(3):
+        for report in made.run("in"):
+            assert (report.start, report.end, report.fatal) == (0, 0, "")
+            assert "the warehouse does not answer" in report.trouble
+    down.unlink()
+    made.run("in")
+    assert sorted(world.values("out")) == numbers()
 
 
 def test_a_transaction_that_dies_leaves_outputs_and_progress_as_one(world, tasks):

@@ -19,6 +19,7 @@ from redrive.engines.spark import session
 from redrive.engines.spark.endings import ending
 from redrive.engines.spark.frames import ready
 from redrive.engines.spark.frames.lane import FrameLane
+from redrive.engines.spark.lost_tasks import LostTasks, asked_of
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.spark")
 
-_DIED: Final = re.compile(
-    r"Python worker exited unexpectedly|ExecutorLostFailure|worker crashed|executor.*lost"
+_LOST: Final = re.compile(
+    r"Python worker exited unexpectedly|Python worker failed to connect back|ExecutorLostFailure"
+    r"|worker crashed|executor.*lost"
 )
 _POLL: Final = 0.1
 _FAILED_WAIT: Final = 1.0
@@ -72,6 +74,7 @@ class Handle:
         self._spark = spark
         self._trigger = trigger
         self._statuses = Statuses(spec)
+        self._lost_tasks = LostTasks(spec, asked_of(spark))
         self._began = time()
         self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
@@ -206,14 +209,15 @@ class Handle:
         except Exception as error:
             if self._stopping:
                 return
-            if not _DIED.search(str(error)):
+            if not _LOST.search(str(error)):
                 raise
             # Tasks begin from what was committed: nothing is lost, and the planner goes on.
-            trouble = "a Python worker died again and again; its range is probed"
+            trouble = f"its tasks were lost, attempt after attempt: {session.last_failure(error)}"
             self.figures.failed(lane, trouble, number=number, seconds=monotonic() - began)
-            log.warning("%s lane, batch %d: %s", lane, number, trouble)
+            log.warning("%s lane, batch %d: %s; tried again", lane, number, trouble)
+            self._pause.wait(_FAILED_WAIT)
             return
-        texts = [row[0] for row in rows]
+        texts = self._lost_tasks.replaced(lane, [row[0] for row in rows])
         reports = self.figures.add(lane, texts, number=number, seconds=monotonic() - began)
         self._note_errors(lane, reports)
 
@@ -225,7 +229,7 @@ class Handle:
         troubles = {report["trouble"] for report in reports if report["trouble"]}
         for trouble in troubles:
             log.warning("%s lane: %s; tried again", lane, trouble)
-        if troubles:
+        if any(report["trouble"] and not report.get("searched") for report in reports):
             self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
 
     def _note_end(self, lane: Lane, error: Exception) -> None:

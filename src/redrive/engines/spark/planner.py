@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from redrive.engines.spark import ranges
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.search import Search
 from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import DataLossError, View, begin_at, lost
 from redrive.engines.words import Lane
@@ -109,6 +110,7 @@ class Planner:
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
         self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
+        self._search = Search(spec.deaths_file(lane))
         self.status = Status(lane)
 
     def plan(self) -> list[list[Range]]:
@@ -122,7 +124,7 @@ class Planner:
             ends = self._due(now, starts, ends)
         ends = self._up_to_goal(starts, ends)
         found = ranges.ahead(starts, ends, self._delays, self._spec.max_records)
-        return ranges.pack(found, self._spec.tasks(self._lane))
+        return self._search.tasks(found, starts, self._spec.tasks(self._lane))
 
     def _up_to_goal(
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]

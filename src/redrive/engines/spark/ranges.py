@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from redrive.engines.spark import probing
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -21,6 +20,8 @@ class Range(NamedTuple):
     """The topic's delay in milliseconds, if it is a delay topic."""
     metadata: str = ""
     """What was committed with `start`."""
+    search: Literal["", "alone", "proven"] = ""
+    """alone: to see whether it kills its Python worker; proven: its record does, bury it."""
 
     @property
     def place(self) -> TopicPartition:
@@ -31,6 +32,11 @@ class Range(NamedTuple):
     def size(self) -> int:
         """At most so many records: offsets have gaps."""
         return self.end - self.start
+
+    @property
+    def is_one_alone(self) -> bool:
+        """Whether it is tried alone and has one record: if its worker dies, that is a proof."""
+        return self.search == "alone" and self.size == 1
 
 
 def ahead(
@@ -68,16 +74,11 @@ def fair_shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPar
 
 
 def pack(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """Share ranges out among at most so many tasks, the largest first, each to the least loaded.
-
-    A range that is probed has a task of its own: nobody else shall be there when its worker dies.
-    """
-    probed = [each for each in ranges if probing.read(each.metadata) is not None]
-    others = [each for each in ranges if each not in probed]
-    packed: list[list[Range]] = [[] for _ in range(min(tasks, len(others)))]
+    """Share ranges out among at most so many tasks, the largest first, each to the least loaded."""
+    packed: list[list[Range]] = [[] for _ in range(min(tasks, len(ranges)))]
     loads = [0] * len(packed)
-    for each in sorted(others, key=lambda one: one.size, reverse=True):
+    for each in sorted(ranges, key=lambda one: one.size, reverse=True):
         lightest = loads.index(min(loads))
         packed[lightest].append(each)
         loads[lightest] += each.size
-    return [*([each] for each in probed), *packed]
+    return packed

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from pyspark import TaskContext
@@ -67,12 +68,13 @@ def runtime(spec: Spec) -> Runtime:
     # A fork has the parent's objects, but not its threads: it makes its own.
     key = (spec.target, spec.run, os.getpid())
     if key not in _runtimes:
-        _close_at_the_end()  # before there are other threads, to which the signal could go
+        _close_at_the_end(os.getpid())  # before there are threads to which the signal could go
         _runtimes[key] = _make(spec)
     return _runtimes[key]
 
 
-def _close_at_the_end() -> None:
+@cache
+def _close_at_the_end(_pid: int) -> None:
     """Have the app's resources closed when Spark ends, and tells its workers so by SIGHUP.
 
     It is waited for in a thread: before each task Spark sets back how signals are handled, but not

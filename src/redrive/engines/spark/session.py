@@ -237,6 +237,12 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
+def last_failure(error: BaseException) -> str:
+    """How the last attempt of a task failed, by which its job did."""
+    found = re.search(r"most recent failure: (.*)", str(error))
+    return found[1] if found else last_line(error)
+
+
 def cause(error: BaseException) -> str:
     """Why a streaming query ended, in one line; nothing, if its process died or never came."""
     told = str(error).partition("=== Streaming Query ===")[0]

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from redrive.clock import WallClock
+from redrive.engines.spark import lost_tasks
 from redrive.engines.spark.planner import Planner, RivalError, Status
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load
@@ -97,10 +98,14 @@ class Reader(DataSourceStreamReader):
         from redrive.engines.spark import task
 
         context = TaskContext.get()
-        attempt = 0 if context is None else context.attemptNumber()
-        reports, lateness = task.run(self._spec, partition.value, attempt)
-        for number, report in enumerate(reports):
-            yield (json.dumps({**asdict(report), "lateness": [] if number else lateness}),)
+        stage, number = (-1, -1) if context is None else (context.stageId(), context.partitionId())
+        if context is not None and context.attemptNumber():
+            yield (lost_tasks.tell(self._spec, partition.value, stage, number),)
+            return
+        name = lost_tasks.label(stage, number)
+        reports, lateness = task.run(self._spec, partition.value, name)
+        for index, report in enumerate(reports):
+            yield (json.dumps({**asdict(report), "lateness": [] if index else lateness}),)
 
     def plan(self) -> list[list[Range]]:
         """The next batch, if there is something to do; troubles are told and waited for."""

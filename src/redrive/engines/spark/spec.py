@@ -50,6 +50,10 @@ class Spec:
         """Once it exists, nothing new is planned, and tasks end at their next commit."""
         return Path(self.scratch) / "stop"
 
+    def deaths_file(self, lane: Lane) -> Path:
+        """Which tasks of the last batch of a lane lost their Python worker, for its planner."""
+        return Path(self.scratch) / f"deaths-{lane}.json"
+
     def status_file(self, lane: Lane) -> Path:
         """What the planner of a lane saw last."""
         return Path(self.scratch) / f"status-{lane}.json"

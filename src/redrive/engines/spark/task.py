@@ -13,8 +13,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from redrive.delivery.flush import FlushDelivery
-from redrive.engines.spark import probing
-from redrive.engines.spark.probing import Probe
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, SliceReport, TransactionSlice
@@ -23,6 +21,7 @@ from redrive.errors import RedriveError
 from redrive.kafka.transactions import FencedError, TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.executors import InlineExecutor
+from redrive.processing.notes import BEGUN, with_note
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 
@@ -41,14 +40,17 @@ class WorkerKilledError(RedriveError):
     """A record whose Python worker died, twice, with nothing else to do."""
 
 
-def run(spec: Spec, ranges: Sequence[Range], attempt: int) -> tuple[list[SliceReport], list[int]]:
-    """Run the ranges of one task; gives what became of each, and how late parked records were.
+def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> tuple[list[SliceReport], list[int]]:
+    """Run the ranges of one task; returns what became of each, and how late parked records were.
 
-    Troubles of broker or database are part of the report: they are no reason for Spark to try the
-    task again, and never count against a record.
+    Troubles (of the broker, the database, or a resource that cannot be opened) are part of the
+    report: they are no reason for Spark to try the task again, and never count against a record.
     """
-    task = Task(spec, runtime(spec))
-    reports = task.run_all(ranges, attempt)
+    try:
+        task = Task(spec, runtime(spec))
+    except RedriveError as error:
+        return [_untouched(each, error) for each in ranges], []
+    reports = task.run_all(ranges, name)
     lateness = [
         task.runtime.scope.lateness.popleft() for _ in range(len(task.runtime.scope.lateness))
     ]
@@ -56,7 +58,7 @@ def run(spec: Spec, ranges: Sequence[Range], attempt: int) -> tuple[list[SliceRe
 
 
 class Task:
-    """One task attempt."""
+    """One task: the first attempt of it, since those after it run nothing."""
 
     def __init__(self, spec: Spec, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -67,16 +69,18 @@ class Task:
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
 
-    def run_all(self, ranges: Sequence[Range], attempt: int) -> list[SliceReport]:
-        """Run ranges side by side; those that have to be probed first, each by itself."""
-        try:
-            found = self._as_committed(ranges) if attempt else list(ranges)
-        except RedriveError as error:
-            return [_untouched(each, error) for each in ranges]
-        probes = {each: probing.begin(each.metadata, attempt, each.size) for each in found}
-        reports = [self.probe(each, probe) for each, probe in probes.items() if probe is not None]
-        together = [each for each, probe in probes.items() if probe is None]
-        return reports + (self.run(together) if together else [])
+    def run_all(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:
+        """Run ranges side by side; or bury the record that is proven to kill its worker."""
+        first = ranges[0]
+        if first.search == "proven":
+            return [self._bury_killer(first)]
+        if first.is_one_alone:
+            try:
+                # Before it runs: if this worker dies, it is known that it had begun with it.
+                self._write_down(first, name)
+            except RedriveError as error:
+                return [_untouched(first, error)]
+        return self.run(ranges)
 
     def run(self, ranges: Sequence[Range]) -> list[SliceReport]:
         """Run ranges side by side, until they are complete or the deadline is over."""
@@ -91,11 +95,11 @@ class Task:
             log.warning("a task ends early: %s", error)
             stopped = error
         except MemoryError:
-            # As the kernel would: then the record that needs so much is found by probing.
+            # As the kernel would: then the record that needs so much is searched for.
             log.critical("out of memory: this Python worker ends")
             os._exit(_OUT_OF_MEMORY)
         except Exception as error:
-            # A mistake of ours: Spark must not try again, since only deaths may be counted.
+            # A mistake of ours: it ends the run with its own words, not with Spark's.
             log.exception("a task failed")
             stopped = error
         except BaseException:
@@ -109,26 +113,10 @@ class Task:
             if (each.topic, each.partition) not in opened
         ]
 
-    def probe(self, each: Range, probe: Probe) -> SliceReport:
-        """Run the first records of a range alone; or bury the one that is proven to kill."""
-        report = _untouched(each, None)
-        try:
-            # Before anything runs: if this worker dies, the next one finds what it had been given.
-            self._write_down(each.place, Position(each.start, probe.metadata))
-            if probe.proven:
-                return self._bury_killer(each)
-            part = each._replace(end=min(each.start + probe.size, each.end), metadata="")
-            report = self.run([part])[0]
-            if report.end >= part.end and part.end < each.end:
-                # On with the same size: the culprit is further on.
-                self._write_down(each.place, Position(part.end, probe.onward))
-        except RedriveError as error:
-            _blame(report, error)
-        return report
-
-    def _write_down(self, place: TopicPartition, position: Position) -> None:
-        """Commit what is probed next, as its records are committed."""
-        rt = self.runtime
+    def _write_down(self, each: Range, name: str) -> None:
+        """Commit who runs a record alone, as the record itself is committed."""
+        rt, place = self.runtime, each.place
+        position = with_note(Position(each.start, each.metadata), BEGUN, name)
         if rt.app.delivery != "transaction":
             rt.progress.commit({place: position})
             return
@@ -286,17 +274,6 @@ class Task:
         rt.sinks[opened.processor] = self._sink
         rt.dispatcher.add(opened.processor)
 
-    def _as_committed(self, ranges: Sequence[Range]) -> list[Range]:
-        """What is left of ranges that a task attempt before this one had begun."""
-        found = self.runtime.progress.committed([each.place for each in ranges])
-        moved = [
-            each._replace(start=at.offset, metadata=at.metadata)
-            if (at := found.get(each.place)) is not None and at.offset >= each.start
-            else each
-            for each in ranges
-        ]
-        return [each for each in moved if each.size > 0]
-
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
         app = self.runtime.app.name
         return TransactionalProducer(
@@ -326,19 +303,18 @@ class Task:
         return reports
 
     def _bury_killer(self, each: Range) -> SliceReport:
-        one = each._replace(end=each.start + 1, metadata="")
         error = WorkerKilledError(
             f"the Python worker died twice with {each.topic}[{each.partition}]@{each.start} and"
             " nothing else to do"
         )
         stopped: Exception | None = None
         try:
-            self._open(one, self._fence_off([one]).get(one.place))
+            self._open(each, self._fence_off([each]).get(each.place))
             opened = self._slices[0]
             for record in opened.read():
                 self._sink(opened.processor, self._killed(opened, record, error))
             opened.stop_reading()
-            opened.tracker.received_up_to(one.end)
+            opened.tracker.received_up_to(each.end)
             self._finish()
             self._check_refused()
         except RedriveError as raised:

@@ -11,12 +11,11 @@ from redrive.engines.spark.frames import intake, plan_check, reading
 from redrive.engines.spark.frames.columns import OUTCOME, OUTCOMES, of_array
 from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.faults import as_records_error, as_sparks, fault, said
-from redrive.engines.spark.frames.halving import Suspects
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
 from redrive.engines.spark.frames.process import Process, process
 from redrive.engines.spark.frames.reports import RangeReport, as_report, blamed, untouched
 from redrive.engines.spark.frames.sink import COLUMNS, Sink
-from redrive.engines.spark.probing import PROOF
+from redrive.engines.spark.halving import PROOF, Suspects
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.session import probe
 from redrive.engines.spark.spec import Spec

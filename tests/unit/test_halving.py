@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.engines.spark.frames.halving import Suspects
+from redrive.engines.spark.halving import Suspects
 from redrive.engines.spark.ranges import Range
 
 

@@ -2,69 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_engine import ATTEMPTS, MiniSpark, WorkerDied
+from memory_engine import ExecutorLost, MiniSpark, NeverStarted, WorkerDied, make_spec
 
 from redrive import App, Retry, RetryPolicy
-from redrive.engines.spark import probing
-from redrive.engines.spark.probing import Probe
+from redrive.engines.spark.lost_tasks import LostTasks, told
+from redrive.engines.spark.ranges import Range
 from redrive.guarantees import Delivery
 from redrive.ports import Position
+from redrive.processing import done_beyond
 from redrive.record import Record, TopicPartition
+from redrive.testing.broker import MemoryBroker
 
 PLACE = TopicPartition("in", 0)
-
-
-# The states
-
-
-@pytest.mark.parametrize("attempt", [0, 1])
-def test_one_death_is_no_suspicion(attempt):
-    assert probing.begin("", attempt, 100) is None
-
-
-def test_after_two_deaths_a_range_is_halved():
-    assert probing.begin("", 2, 100) == Probe(50)
-    assert probing.begin("r1:AAE=", 3, 1) == Probe(1)
-
-
-def test_the_first_attempt_of_a_task_tries_the_same_again():
-    for metadata in ("p1:50:0", "p1:1:0", "p1:1:1", "p1:50"):
-        found = probing.begin(metadata, 0, 100)
-        assert found is not None
-        assert (found.size, found.deaths) == (int(metadata.split(":")[1]), metadata.count(":1:1"))
-
-
-def test_a_death_with_many_halves_them_and_one_alone_is_counted():
-    assert probing.begin("p1:50:0", 1, 100) == Probe(25)
-    assert probing.begin("p1:1:0", 1, 100) == Probe(1, 1)
-    found = probing.begin("p1:1:1", 3, 100)
-    assert found is not None
-    assert found.proven
-
-
-def test_what_was_not_begun_cannot_have_killed():
-    found = probing.begin(Probe(1).onward, 3, 100)
-    assert found == Probe(1, 0)
-
-
-@pytest.mark.parametrize(
-    "metadata", ["", "p1:", "p1:0:0", "p1:x:1", "p2:1:1", "r1:AAE=", "p1:1:1x"]
-)
-def test_text_that_is_no_probe_is_none(metadata):
-    assert probing.read(metadata) is None
-
-
-def test_what_is_written_is_what_is_read():
-    assert probing.read(Probe(7, 1).metadata) == Probe(7, 1, tried=True)
-    assert probing.read(Probe(7, 1).onward) == Probe(7)
-
-
-# The whole search, by the real task
 
 
 def copying_app(
@@ -164,7 +119,7 @@ def test_one_kill_from_outside_while_another_record_is_probed_buries_only_that_o
 
 
 def test_cancelled_jobs_never_count():
-    """Jobs whose first attempt is always the last: a driver that is killed again and again."""
+    """Drivers that are killed again and again, each with its first job."""
     alive = False
 
     def handle(record: Record) -> None:
@@ -174,14 +129,114 @@ def test_cancelled_jobs_never_count():
     spark = MiniSpark(copying_app(handle))
     spark.broker.create("out")
     spark.send("in", b"0", b"1")
-    spark.progress.commit({PLACE: Position(0, Probe(1, 1).metadata)})
     for _ in range(10):
-        spark.run_batch(spark.planner().plan(), attempts=1)
-    assert spark.committed(PLACE) == Position(0, Probe(1, 1).metadata)
+        spark.run_batch(spark.planner().plan(), to_its_end=False)
+    assert spark.deaths == 10
     alive = True
     spark.run()
     assert spark.dead == []
     assert spark.values("out") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("how", [ExecutorLost, NeverStarted])
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_a_task_that_was_lost_otherwise_buries_nobody_however_often(how, delivery):
+    """An executor that is lost takes the Python workers of innocent records along."""
+    deadly = True
+
+    def handle(record: Record) -> None:
+        if record.value == b"3" and deadly:
+            raise how
+
+    spark = MiniSpark(copying_app(handle, delivery))
+    spark.broker.create("out")
+    spark.send("in", *(b"%d" % number for number in range(5)))
+    planner = spark.planner()
+    for _ in range(30):
+        (said,) = map(json.loads, spark.run_batch(planner.plan()))
+        assert how.told in said["trouble"]
+        assert "it counts against none of them" in said["trouble"]
+    assert spark.deaths == 30
+    deadly = False
+    spark.run()
+    assert spark.dead == []
+    assert {*spark.values("out")} == {b"%d" % number for number in range(5)}
+
+
+def test_a_record_that_is_searched_for_is_not_held_guilty_of_a_lost_executor():
+    """Alone in its task, it dies once by itself, and again and again with its executor."""
+    deaths = [WorkerDied, *[ExecutorLost] * 10]
+
+    def handle(_: Record) -> None:
+        if deaths:
+            raise deaths.pop(0)
+
+    spark = MiniSpark(copying_app(handle))
+    spark.broker.create("out")
+    spark.send("in", b"0")
+    spark.run()
+    assert deaths == []
+    assert spark.dead == []
+    assert spark.values("out") == [b"0"]
+
+
+def test_a_worker_that_dies_before_it_begins_with_a_record_buries_nobody():
+    """As with a resource whose opening kills the process."""
+    spark = MiniSpark(copying_app(lambda _: None))
+    spark.broker.create("out")
+    spark.send("in", b"0")
+    deaths = 20
+
+    def die() -> None:
+        nonlocal deaths
+        deaths -= 1
+        if deaths >= 0:
+            raise WorkerDied
+
+    spark.starting = die
+    spark.run()
+    assert deaths < 0
+    assert spark.dead == []
+    assert spark.values("out") == [b"0"]
+
+
+def test_what_is_done_beyond_a_record_that_is_tried_alone_stays_known():
+    dying = True
+
+    def handle(record: Record) -> None:
+        if record.value == b"0" and dying:
+            raise WorkerDied
+
+    spark = MiniSpark(copying_app(handle))
+    spark.broker.create("out")
+    spark.send("in", b"0", b"1", b"2")
+    spark.progress.commit({PLACE: Position(0, done_beyond.encode(0, [(1, 3)]))})
+    planner = spark.planner()
+    while spark.deaths < 3:
+        spark.run_batch(planner.plan())
+    dying = False
+    spark.run()
+    assert spark.values("out") == [b"0"]
+
+
+def test_many_suspects_leave_a_task_to_the_others():
+    """All partitions of a task are suspected, but none of another's waits for them."""
+    spark = MiniSpark(copying_app(deadly(b"bad")), partitions=8, slots=4)
+    spark.broker.create("out")
+    for number in range(8):
+        spark.send("in", b"a%d" % number, partition=number)
+    spark.send("in", b"bad", partition=1)
+    planner = spark.planner()
+    spark.run_batch(planner.plan())
+    for number in range(8):
+        spark.send("in", b"b%d" % number, partition=number)
+    plan = planner.plan()
+    assert len(plan) == 3
+    assert [[each.search for each in task] for task in plan[:2]] == [["alone"], ["alone"]]
+    assert {each.search for each in plan[2]} == {""}
+    spark.run()
+    assert spark.dead == [b"bad"]
+    assert len({*spark.values("out")}) == 16
 
 
 def test_ranges_in_one_task_do_not_count_each_others_deaths():
@@ -200,18 +255,17 @@ def test_a_refused_burial_does_not_kill_again():
     spark.broker.create("out")
     spark.send("in", b"0")
     spark.broker.refuse("app.dead")
-    for _ in range(4):
-        spark.run_batch(spark.planner().plan())
-    deaths = spark.deaths
-    assert deaths < 3 * ATTEMPTS
-    spark.run_batch(spark.planner().plan())
-    assert spark.deaths == deaths
+    planner = spark.planner()
+    for _ in range(5):
+        spark.run_batch(planner.plan())
+    assert spark.deaths == 3  # in company, and twice alone
     assert "was refused" in spark.reports[-1].trouble
-    assert spark.committed(PLACE) == Position(0, Probe(1, 2).metadata)
+    assert spark.committed(PLACE).offset == 0
     spark.broker.accept("app.dead")
-    spark.run()
+    spark.run_batch(planner.plan())
     assert spark.dead == [b"0"]
-    assert spark.deaths == deaths
+    assert spark.deaths == 3
+    assert planner.plan() == []
 
 
 def test_errors_of_handlers_are_no_deaths():
@@ -228,6 +282,22 @@ def test_errors_of_handlers_are_no_deaths():
     assert [
         letter.header("redrive-dead-reason") for letter in spark.broker.records("app.dead")
     ] == [b"exhausted", b"exhausted"]
+
+
+def test_an_error_that_a_task_raised_ends_the_run_with_its_last_line(tmp_path):
+    end = "org.apache.spark.api.python.PythonException: Traceback ...\n  File ...\nKeyError: 'ours'"
+    lost = LostTasks(make_spec(scratch=str(tmp_path)), lambda *_: end)
+    (said,) = map(json.loads, lost.replaced("main", [told([], 0, 0, MemoryBroker)]))
+    assert said["fatal"] == "a task failed: KeyError: 'ours'"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_sparks_word_nobody_is_blamed(tmp_path):
+    lost = LostTasks(make_spec(scratch=str(tmp_path)), lambda *_: "")
+    text = told([Range("in", 3, 7, 9)], 0, 0, MemoryBroker)
+    (said,) = map(json.loads, lost.replaced("main", [text]))
+    assert "records from in[3]@7 on (Spark does not say how)" in said["trouble"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_mistake_of_ours_is_no_death_and_stops_the_run(monkeypatch):

@@ -2,7 +2,7 @@
 
 Whatever of a range is harmless is run and committed on the way. Behind a record that was found the
 rest is taken in growing parts, because where one is at fault others often are. Nothing is written
-down: a driver that starts anew begins the search anew.
+down: a driver that starts again begins the search again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from redrive.engines.spark.ranges import Range
 from redrive.record import TopicPartition
 
+PROOF: Final = 2
+"""So often a Python worker has to die with one record alone before that is buried."""
 _GROWTH: Final = 8
 
 
@@ -46,8 +48,7 @@ class Suspects:
         It is one that was all there was in a job, in so many jobs that failed as `proof` says.
         """
         if len(ranges) > 1:
-            for each in ranges:
-                self._found[each.place] = _Suspect(each.size, each.end, each.start)
+            self.suspect(ranges)
             return False
         (alone,) = ranges
         known = self._found.get(alone.place)
@@ -58,6 +59,15 @@ class Suspects:
         times = 1 + (known.times if known is not None and known.alone == alone.start else 0)
         self._found[alone.place] = _Suspect(1, until, alone.end, alone.start, times)
         return times >= proof
+
+    def suspect(self, ranges: Sequence[Range]) -> None:
+        """One of these ranges may be at fault: each is to be run alone. Nothing is proven yet."""
+        for each in ranges:
+            self._found.setdefault(each.place, _Suspect(each.size, each.end, each.start))
+
+    def __contains__(self, place: TopicPartition) -> bool:
+        """Whether a partition is suspected."""
+        return place in self._found
 
     def passed(self, ranges: Sequence[Range]) -> None:
         """A job of these ranges went well, or its record has ended."""

@@ -1,0 +1,145 @@
+"""Lost tasks: how did they end? Only the death of a task's own Python worker is held against it.
+
+A task runs in its first attempt only. Those after it run nothing: they tell the driver what was
+lost with the first, and the driver asks Spark how that ended. An executor that was lost, a worker
+that did not start and an error that was raised say nothing about a record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.runtime import load
+from redrive.engines.spark.session import last_line
+from redrive.engines.spark.spec import Spec
+from redrive.engines.words import Lane
+from redrive.errors import RedriveError
+from redrive.kafka.progress import KafkaProgress
+from redrive.ports import Position, Progress
+from redrive.processing.notes import BEGUN, noted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log: Final = logging.getLogger("redrive.spark")
+
+DEATH: Final = "org.apache.spark.SparkException: Python worker exited unexpectedly"
+_RAISED: Final = "org.apache.spark.api.python.PythonException"
+_BEGINNING: Final = '{"lost"'
+_PATIENCE: Final = 5.0
+"""Seconds: Spark takes note of the end of a task a moment after it has started the next attempt."""
+_PAUSE: Final = 0.05
+_ALL: Final = 1_000_000
+_LONGEST: Final = 300
+
+HowItEnded = Callable[[int, int], str]
+"""What Spark says of the first attempt of a task, by stage and partition; empty: nothing."""
+
+
+def label(stage: int, task: int) -> str:
+    """Names a task within one run."""
+    return f"{stage}.{task}"
+
+
+def tell(spec: Spec, ranges: Sequence[Range], stage: int, task: int) -> str:
+    """What was lost with the first attempt of a task; this is called in a later one."""
+    return told(ranges, stage, task, lambda: KafkaProgress(spec.settings, load(spec).name))
+
+
+def told(ranges: Sequence[Range], stage: int, task: int, progress: Callable[[], Progress]) -> str:
+    """The same, as it travels to the driver."""
+    begun = any(
+        each.is_one_alone and _is_begun(each, label(stage, task), progress()) for each in ranges
+    )
+    listed = [[each.topic, each.partition, each.start, each.end] for each in ranges]
+    return json.dumps({"lost": [stage, task], "ranges": listed, "begun": begun})
+
+
+def _is_begun(each: Range, task: str, progress: Progress) -> bool:
+    """Whether the first attempt had come as far as the record."""
+    try:
+        at = progress.committed([each.place]).get(each.place, Position(-1))
+    except RedriveError:
+        return False  # not known: no proof
+    return at.offset == each.start and noted(at, BEGUN) == task
+
+
+class LostTasks:
+    """What the driver makes of them: deaths for the planner, and a word for the log."""
+
+    def __init__(self, spec: Spec, how_it_ended: HowItEnded) -> None:
+        self._spec = spec
+        self._how_it_ended = how_it_ended
+
+    def replaced(self, lane: Lane, texts: Sequence[str]) -> list[str]:
+        """The reports of a batch, with one for each task that was lost."""
+        kept = [text for text in texts if not text.startswith(_BEGINNING)]
+        lost = [json.loads(text) for text in texts if text.startswith(_BEGINNING)]
+        ends = [self._how_it_ended(*each["lost"]) for each in lost]
+        died = [each for each, end in zip(lost, ends, strict=True) if end.startswith(DEATH)]
+        self._pass_on(lane, died)
+        return kept + [_report(each, end) for each, end in zip(lost, ends, strict=True)]
+
+    def _pass_on(self, lane: Lane, died: list[dict[str, Any]]) -> None:
+        """Tell the planner, which is in a process of its own and plans after this batch."""
+        if died and not self._spec.stop_file.exists():  # then nothing more is planned
+            self._spec.deaths_file(lane).write_text(json.dumps(died))
+
+
+def _report(lost: dict[str, Any], end: str) -> str:
+    """A report as other tasks give it, of a task that did nothing."""
+    where = ", ".join(f"{topic}[{number}]@{start}" for topic, number, start, _ in lost["ranges"])
+    report: dict[str, Any] = {"counts": {}, "lateness": [], "trouble": "", "fatal": ""}
+    if end.startswith(DEATH):
+        report["searched"] = True
+        report["trouble"] = (
+            f"a Python worker died with the records from {_shortened(where)} on: they are run"
+            " again, in parts, until it is known which one kills it, if any does"
+        )
+    elif end.startswith(_RAISED):
+        report["fatal"] = f"a task failed: {last_line(Exception(end))}"
+    else:
+        how = end.partition("\n")[0] or "Spark does not say how"
+        report["trouble"] = (
+            f"a task was lost with the records from {_shortened(where)} on ({_shortened(how)}):"
+            " they run again, and it counts against none of them"
+        )
+    return json.dumps(report)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def asked_of(spark: SparkSession) -> HowItEnded:
+    """Ask this session's own record of its tasks, which it keeps with or without its web page."""
+
+    def how_it_ended(stage: int, task: int) -> str:
+        end = monotonic() + _PATIENCE
+        while True:
+            try:
+                found = _of_first_attempt(spark, stage, task)
+            except Exception:
+                log.warning("Spark does not tell how a task ended", exc_info=True)
+                return ""
+            if found or monotonic() >= end:
+                return found
+            Event().wait(_PAUSE)
+
+    return how_it_ended
+
+
+def _of_first_attempt(spark: SparkSession, stage: int, task: int) -> str:
+    context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 -- Java's
+    tasks = context.statusStore().taskList(stage, 0, _ALL)
+    for number in range(tasks.size()):
+        each = tasks.apply(number)
+        if each.index() == task and each.attempt() == 0 and each.errorMessage().isDefined():
+            return str(each.errorMessage().get())
+    return ""

@@ -1,0 +1,71 @@
+"""Search: which record kills its Python worker? Found by halves, buried only on proof.
+
+The planner plans what is suspected alone, each range in a task of its own. The driver says whose
+Python worker died (`lost_tasks.py`); the committed offsets say what was harmless. The proof is a
+worker that died twice with one record alone, which it had begun with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from redrive.engines.spark import ranges
+from redrive.engines.spark.halving import PROOF, Suspects
+from redrive.engines.spark.ranges import Range
+from redrive.ports import Position
+from redrive.record import TopicPartition
+
+
+class Search:
+    """The suspected ranges of one lane, and how they are tried."""
+
+    def __init__(self, deaths: Path) -> None:
+        self._deaths = deaths
+        self._suspects = Suspects()
+        self._tried: list[Range] = []
+        self._proven: set[TopicPartition] = set()
+        self._turn = 0
+
+    def tasks(
+        self, found: Sequence[Range], starts: Mapping[TopicPartition, Position], most: int
+    ) -> list[list[Range]]:
+        """The ranges of each task: what is suspected alone, the others together."""
+        self._note_what_passed(starts)
+        self._note_deaths()
+        jobs = self._suspects.share_out(found)
+        alone = [job[0] for job in jobs if job[0].place in self._suspects]
+        together = [each for job in jobs for each in job if each.place not in self._suspects]
+        # Never so many that nobody else has a task: the rest has its turn in the next batch.
+        room = max(1, most - bool(together))
+        first = self._turn % len(alone) if alone else 0
+        self._turn += room
+        self._tried = [
+            each._replace(search="proven" if each.place in self._proven else "alone")
+            for each in (alone[first:] + alone[:first])[:room]
+        ]
+        packed = ranges.pack(together, max(1, most - len(self._tried)))
+        return [*([each] for each in self._tried), *packed]
+
+    def _note_what_passed(self, starts: Mapping[TopicPartition, Position]) -> None:
+        for each in self._tried:
+            at = starts.get(each.place)
+            if at is not None and at.offset >= each.end:
+                self._suspects.passed([each])
+                self._proven.discard(each.place)
+        self._tried = []
+
+    def _note_deaths(self) -> None:
+        try:
+            told = json.loads(self._deaths.read_text())
+        except FileNotFoundError:
+            return
+        self._deaths.unlink()
+        for death in told:
+            lost = [Range(*each) for each in death["ranges"]]
+            if len(lost) == 1 and lost[0].size == 1 and not death["begun"]:
+                # Perhaps it died before: then it was not the record. Alone, it is known.
+                self._suspects.suspect(lost)
+            elif self._suspects.blame(lost, proof=PROOF):
+                self._proven.add(lost[0].place)
