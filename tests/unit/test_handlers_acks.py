@@ -75,6 +75,23 @@ def test_an_acknowledgement_may_come_from_another_thread():
         assert acks.committed == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("a negative amount", "the text 'a negative amount'"),
+        (ValueError, "the class ValueError"),
+        (None, "None"),
+        ([], "a list"),
+    ],
+)
+def test_what_fails_with_something_else_than_an_exception_has_failed(given, named):
+    with Acks(lambda ctx: ctx.fail(given)) as acks:
+        acks.send("1")
+        [dead] = acks.sim.dead
+        assert f"ctx.fail() was given {named}, not an exception" in dead.envelope.error_message
+        assert (acks.committed, acks.done) == (1, [])
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_acknowledgement_may_come_before_the_handler_returns(is_async):
     with Acks(lambda ctx: ctx.ack(), is_async=is_async) as acks:
@@ -138,6 +155,16 @@ def test_what_is_not_acknowledged_in_time_has_failed():
         [parked] = acks.sim.parked
         assert parked.envelope.error_type == "redrive.errors.HandlerTimeout"
         assert "orders[0]@0 was not acknowledged within" in parked.envelope.error_message
+
+
+def test_the_word_of_a_call_that_timed_out_does_not_decide_about_the_recovery():
+    app = App("items")
+    app.recover(lambda record, error, ctx: acks.contexts[0].ack())
+    with Acks(app=app, timeout="30s") as acks:
+        acks.send("1")
+        acks.sim.advance("30s")
+        acks.sim.run()
+        assert ([dead.reason for dead in acks.sim.dead], acks.done) == (["exhausted"], [])
 
 
 def test_an_acknowledgement_after_its_time_out_changes_nothing():

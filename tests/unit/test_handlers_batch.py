@@ -69,6 +69,15 @@ def test_a_batch_says_which_records_failed_and_the_others_count(is_async):
     assert dead_values(sim) == [(b"bad", "exhausted")]
 
 
+@pytest.mark.parametrize("given", ["a negative amount", ValueError, None, []])
+def test_a_record_that_fails_with_something_else_than_an_exception_has_failed(given):
+    sim = run(batch_app(lambda records, ctx: ctx.fail(records[1], given)), "1", "bad", "2")
+    [dead] = sim.dead
+    assert dead.record.value == b"bad"
+    assert "ctx.fail(record, ...) was given" in dead.envelope.error_message
+    assert "not an exception" in dead.envelope.error_message
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_batch_that_raises_is_tried_one_by_one_and_only_the_failing_ones_fail(is_async):
     calls = []

@@ -8,6 +8,7 @@ from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.choices import Ordering
 from redrive.envelope import fresh, parse
 from redrive.processing.acks import AckTracker
+from redrive.processing.context import Context
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
@@ -61,6 +62,15 @@ class Partition:
     def running_next(self) -> list[int]:
         lot = self.processor.next()
         return [] if lot is None else [work.offset for work in lot.works]
+
+    def call(self, lot: Lot) -> Context:
+        """The context of a call of a manual-ack handler, whose record is the lot's only one."""
+        [work] = lot.works
+        work.awaited = context = Context(work, self.processor.scope)
+        return context
+
+    def acknowledge(self, lot: Lot, context: Context, result: Result = None) -> Report:
+        return self.processor.acknowledge(lot.works[0], context, result, NOW)
 
 
 # In place
@@ -280,19 +290,52 @@ def test_a_key_waits_for_the_acknowledgement_of_its_record() -> None:
     partition = Partition(RetryPolicy(), ack="manual")
     partition.offer("k", "k", "other")
     lot = partition.take()
+    context = partition.call(lot)
     partition.complete(lot, PENDING)
     assert partition.running_next() == [2]
     assert partition.running_next() == []
-    assert partition.processor.acknowledge(lot.works[0], None, NOW).done == [0]
+    assert partition.acknowledge(lot, context).done == [0]
     assert partition.running_next() == [1]
+
+
+def test_an_acknowledgement_before_the_end_of_its_lot_lets_one_record_of_its_key_begin() -> None:
+    partition = Partition(RetryPolicy(), ack="manual")
+    partition.offer("k", "k", "k")
+    lot = partition.take()
+    context = partition.call(lot)
+    partition.processor.complete(lot, [PENDING], NOW, finished=False)
+    assert partition.acknowledge(lot, context).done == [0]
+    partition.complete(lot)
+    assert partition.running_next() == [1]
+    assert partition.running_next() == []
 
 
 def test_an_acknowledgement_that_comes_before_the_handler_returns_counts() -> None:
     partition = Partition(RetryPolicy(), ack="manual")
     partition.offer("k")
     lot = partition.take()
-    assert not partition.processor.acknowledge(lot.works[0], None, NOW)
+    assert not partition.acknowledge(lot, partition.call(lot))
     assert partition.complete(lot, PENDING).done == [0]
+
+
+@pytest.mark.parametrize("words", ["done", "failed"])
+def test_a_call_that_was_heard_or_timed_out_says_nothing_about_the_next_one(words: str) -> None:
+    policy = RetryPolicy(first=InPlace(3, WAIT))
+    partition = Partition(policy, ack="manual", timeout="30s")
+    word = None if words == "done" else ValueError("too late")
+    partition.offer("k")
+    first = partition.take()
+    late = partition.call(first)
+    partition.complete(first, PENDING)
+    partition.processor.due(NOW + 30_000)
+    partition.processor.due(NOW + 35_000)
+    second = partition.take()
+    current = partition.call(second)
+    assert not partition.acknowledge(first, late, word)
+    assert not partition.complete(second, PENDING)
+    assert not partition.acknowledge(first, late, word)
+    assert partition.acknowledge(second, current).done == [0]
+    assert not partition.acknowledge(second, current)
 
 
 def test_an_acknowledgement_that_does_not_come_in_time_is_a_failure() -> None:

@@ -1,7 +1,7 @@
 """PartitionProcessor and tracker against a naive model: any results, in any order, at any time.
 
-What must hold whatever happens: order where it was asked for, every record ends exactly once, and
-nothing is committed before it has ended.
+What must hold whatever happens: order where it was asked for, every record ends exactly once,
+nothing is committed before it has ended, and only the awaited call decides about its record.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.choices import Ordering
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
+from redrive.processing.context import Context
 from redrive.processing.outcomes import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
-from redrive.processing.work import Lot, Work
+from redrive.processing.work import PENDING, Lot, Work
 from redrive.record import Record, TopicPartition
 
 KEYS = [b"a", b"b", b"c", None]
@@ -37,12 +38,16 @@ class ProcessorMachine(RuleBasedStateMachine):
         ordering=st.sampled_from(["partition", "key", "unordered"]),
         first=st.sampled_from(sorted(FIRST)),
         recovers=st.booleans(),
+        manual=st.booleans(),
     )
-    def begin(self, ordering: Ordering, first: str, recovers: bool) -> None:
+    def begin(self, ordering: Ordering, first: str, recovers: bool, manual: bool) -> None:
         self.app = App("model", ordering=ordering, concurrency=2)
-        self.app.handler("t", retry=RetryPolicy("10s", first=FIRST[first]))(
-            lambda record, ctx: None
-        )
+        self.app.handler(
+            "t",
+            retry=RetryPolicy("10s", first=FIRST[first]),
+            ack="manual" if manual else "auto",
+            timeout="30s" if manual else None,
+        )(lambda record, ctx: None)
         if recovers:
             self.app.recover(lambda record, error, ctx: None)
         self.now = 1000
@@ -54,11 +59,12 @@ class ProcessorMachine(RuleBasedStateMachine):
 
     def take_up(self) -> None:
         self.tracker.assign(self.committed)
-        self.processor = PartitionProcessor(
-            Scope(self.app, {}), TopicPartition("t", 0), self.tracker
-        )
+        self.scope = Scope(self.app, {})
+        self.processor = PartitionProcessor(self.scope, TopicPartition("t", 0), self.tracker)
         self.read_position = 0 if self.committed is None else self.committed.offset
         self.out: list[Lot] = []
+        self.unacked: dict[Work, Context] = {}  # those whose call has returned, or is about to
+        self.spoken: list[tuple[Work, Context]] = []  # calls that were heard, or are too late
         self.unsettled: list[Outcome] = []
         self.finished: set[int] = set()  # outcome known, in this assignment
         self.calls: dict[int, int] = defaultdict(int)
@@ -92,6 +98,9 @@ class ProcessorMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += seconds * 1000
         self.note(self.processor.due(self.now))
+        for work, context in [*self.unacked.items()]:
+            if work.awaited is not context:  # it has timed out
+                self.spoken.append((work, self.unacked.pop(work)))
 
     @precondition(lambda self: self.processor.ready)
     @rule()
@@ -99,11 +108,17 @@ class ProcessorMachine(RuleBasedStateMachine):
         while lot := self.processor.next():
             self.check_order(lot)
             self.out.append(lot)
+            for work in lot.works:
+                if work.handler.ack == "manual" and not lot.recovering:
+                    work.awaited = self.unacked[work] = Context(work, self.scope)
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), fails=st.booleans(), told_before=st.booleans())
     def complete(self, data: st.DataObject, fails: bool, told_before: bool) -> None:
         lot = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        if lot.works[0] in self.unacked:
+            self.return_unacked(lot, fails, told_before, data)
+            return
         left = len(lot.works) - lot.reported
         good = data.draw(st.integers(0, left - fails)) if left else 0
         results: list[Exception | None] = [None] * good
@@ -115,7 +130,41 @@ class ProcessorMachine(RuleBasedStateMachine):
             results = results[1:]
         self.note(self.processor.complete(lot, results, self.now))
 
-    @precondition(lambda self: self.out)
+    def return_unacked(self, lot: Lot, fails: bool, told_before: bool, data: st.DataObject) -> None:
+        """The call of a manual-ack handler returns or raises; its word may come at any moment."""
+        [work] = lot.works
+        result = ValueError("no") if fails else PENDING
+        if data.draw(st.booleans()):
+            self.speak(work, data)
+        if fails and work in self.unacked:
+            self.spoken.append((work, self.unacked.pop(work)))
+        if told_before and not fails:
+            self.note(self.processor.complete(lot, [PENDING], self.now, finished=False))
+            if data.draw(st.booleans()) and work in self.unacked:
+                self.speak(work, data)
+            self.note(self.processor.complete(lot, [], self.now))
+        else:
+            self.note(self.processor.complete(lot, [result], self.now))
+
+    @precondition(lambda self: self.unacked)
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        self.speak(data.draw(st.sampled_from([*self.unacked])), data)
+
+    def speak(self, work: Work, data: st.DataObject) -> None:
+        context = self.unacked.pop(work)
+        self.spoken.append((work, context))
+        word = data.draw(st.sampled_from([None, Retry("not yet"), ValueError("no")]))
+        self.note(self.processor.acknowledge(work, context, word, self.now))
+
+    @precondition(lambda self: self.spoken)
+    @rule(data=st.data())
+    def speak_too_late(self, data: st.DataObject) -> None:
+        work, context = data.draw(st.sampled_from(self.spoken))
+        word = data.draw(st.sampled_from([None, ValueError("no")]))
+        assert not self.processor.acknowledge(work, context, word, self.now)
+
+    @precondition(lambda self: self.out and not self.unacked)
     @rule(data=st.data())
     def fail_all(self, data: st.DataObject) -> None:
         """One by one; reading may go back for each."""
@@ -158,9 +207,14 @@ class ProcessorMachine(RuleBasedStateMachine):
             self.read(100)
             self.take()
             for lot in self.out:
+                for work in lot.works:
+                    self.unacked.pop(work, None)
                 rest = [None] * (len(lot.works) - lot.reported)
                 self.note(self.processor.complete(lot, rest, self.now))
             self.out.clear()
+            for work, context in self.unacked.items():
+                self.note(self.processor.acknowledge(work, context, None, self.now))
+            self.unacked.clear()
             for outcome in self.unsettled:
                 self.processor.settle([outcome.offset])
                 self.ended[outcome.offset] = outcome.kind
@@ -194,6 +248,7 @@ class ProcessorMachine(RuleBasedStateMachine):
 
     def check_order(self, lot: Lot) -> None:
         running = [work for other in self.out for work in other.works[other.reported :]]
+        running += self.unacked
         for work in lot.works:
             self.calls[work.offset] += 1
             if self.lane_of(work) is not None:

@@ -151,6 +151,8 @@ def _call(work: Work, scope: Scope) -> Result:
     handler = work.handler
     record = work.record
     context = Context(work, scope)
+    if handler.ack == "manual":
+        work.awaited = context
     if work.due is not None:
         scope.starts(work)
     try:
@@ -183,6 +185,8 @@ async def _call_async(work: Work, scope: Scope, *, decoded: bool = False) -> Res
     handler = work.handler
     record = work.record
     context = Context(work, scope)
+    if handler.ack == "manual":
+        work.awaited = context
     if work.due is not None:
         scope.starts(work)
     try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _new: Final = tuple.__new__
 _MOST_TOPICS: Final = 10_000
+_MOST_SHOWN: Final = 200
 _good_topics: set[str] = set()
 
 HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -168,23 +169,23 @@ class Context(_Sender):
 
     def ack(self) -> None:
         """The record is done (manual-ack handlers): from any thread, in any order, any time."""
-        self._acknowledge(None, "ack")
+        self._acknowledge("ack")
 
     def fail(self, error: BaseException) -> None:
         """The record failed (manual-ack handlers): the policy decides, as if it had been raised."""
-        self._acknowledge(error, "fail")
+        self._acknowledge("fail", _failure("ctx.fail()", error))
 
-    def _acknowledge(self, error: BaseException | None, verb: str) -> None:
+    def _acknowledge(self, verb: str, error: BaseException | None = None) -> None:
         if self._work.handler.ack != "manual":
             raise ContextError(
                 f"ctx.{verb}() in the handler of {self._work.handler.topic!r}, whose records are"
                 ' acknowledged when it returns: add ack="manual" to @app.handler'
             )
         if not self._open:
-            return  # the first word counts: acknowledged twice, or after its time-out
+            return  # the first word counts
         sends = self.close()
         result: Result = sends if error is None else error
-        self._scope.acknowledge(self._work, result)
+        self._scope.acknowledge(self._work, self, result)
 
 
 class RecoveryContext(Context):
@@ -240,7 +241,7 @@ class BatchContext(_Sender):
 
     def fail(self, record: Record, error: BaseException) -> None:
         """That record failed: the policy decides about it. The others count."""
-        self._failures[self._known(record)] = error
+        self._failures[self._known(record)] = _failure("ctx.fail(record, ...)", error)
 
     def failure_of(self, record: Record) -> BaseException | None:
         """How a record failed, if that was said."""
@@ -272,6 +273,21 @@ class BatchContext(_Sender):
                 f"{record.place} is not one of this call's records: pass the record itself"
             )
         return id(record)
+
+
+def _failure(verb: str, error: object) -> BaseException:
+    """What a record failed with: also if whoever says so does not pass an exception."""
+    if isinstance(error, BaseException):
+        return error
+    if isinstance(error, str):
+        what = f"the text {error[:_MOST_SHOWN]!r}"
+    elif isinstance(error, type):
+        what = f"the class {error.__name__}"
+    else:
+        what = "None" if error is None else f"a {type(error).__name__}"
+    return ContextError(
+        f'{verb} was given {what}, not an exception: pass one, such as ValueError("why")'
+    )
 
 
 def _check_place(topic: str, partition: int | None) -> None:

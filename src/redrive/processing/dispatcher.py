@@ -16,6 +16,7 @@ from redrive.record import Record
 
 if TYPE_CHECKING:
     from redrive.ports import Clock
+    from redrive.processing.context import Context
 
 Sink = Callable[[PartitionProcessor, Report], None]
 """Where outcomes go, to be made durable and settled. Called in the order of each lane, one at a
@@ -193,10 +194,10 @@ class Dispatcher:
             self._news()
             return True
 
-    def acknowledge(self, work: Work, result: Result) -> None:
+    def acknowledge(self, work: Work, context: Context, result: Result) -> None:
         """Take a manual acknowledgement."""
         with self.changed:
-            report = work.processor.acknowledge(work, result, self._clock.now())
+            report = work.processor.acknowledge(work, context, result, self._clock.now())
             self._tell(work.processor, report)
             self._news()
 

@@ -33,6 +33,7 @@ from redrive.record import Record, TopicPartition
 
 if TYPE_CHECKING:
     from redrive.processing.acks import AckTracker
+    from redrive.processing.context import Context
     from redrive.processing.scope import Scope
 
 _offset: Final = itemgetter(2)
@@ -187,6 +188,8 @@ class PartitionProcessor:
                 if wait is not None:
                     again.append(work)
                     holds[work.lane] = max(wait, holds.get(work.lane, 0))
+                elif work in self._unacked:
+                    lot.let_go(work.lane)  # its key waits for the acknowledgement, not for the lot
         if finished:
             self._lots.discard(lot)
             if lot.seconds is not None and lot.reported:
@@ -240,14 +243,15 @@ class PartitionProcessor:
         for lane in lot.lanes:
             self._lanes.free(lane, until=holds.get(lane))
 
-    def acknowledge(self, work: Work, result: Result, now: int) -> Report:
+    def acknowledge(self, work: Work, context: Context, result: Result, now: int) -> Report:
         """Take a manual acknowledgement; it may come before its handler returns."""
         report = Report()
-        if self.closed:
-            return report
+        if self.closed or work.awaited is not context:
+            return report  # too late: that call has timed out, or was heard before
         if work in self._unacked:
             self._settle_ack(work, result, now, report)
-        elif any(work in lot.works for lot in self._lots):  # and not after its time-out
+        else:
+            work.awaited = None
             self._unacked.said_early(work, result)
         return report
 
@@ -312,11 +316,7 @@ class PartitionProcessor:
         rest = lot.works[lot.reported :] if finished else []
         rest = self._given_back.not_behind(rest)
         self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
-        if not finished:
-            return
-        if self._unacked and lot.works[0] in self._unacked:
-            return  # its key waits for the acknowledgement
-        for lane in lot.lanes:
+        for lane in lot.lanes if finished else ():
             self._lanes.free(lane, until=holds.get(lane))
 
     def _settle_ack(self, work: Work, result: Result, now: int, report: Report) -> None:
@@ -334,6 +334,7 @@ class PartitionProcessor:
         if isinstance(result, Pending):
             self._unacked.expect(work, now)
             return None
+        work.awaited = None
         if isinstance(result, BaseException):
             return self._verdicts.failed(work, result, now, report)
         if result is DUPLICATE:

@@ -24,6 +24,7 @@ from redrive.record import IdentifiedWrite, Record, Write
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.ports import Clock
+    from redrive.processing.context import Context
     from redrive.processing.dispatcher import Dispatcher
 
 
@@ -80,7 +81,8 @@ class Units(Protocol):
         ...
 
 
-Acknowledge = Callable[[Work, Result], None]
+Acknowledge = Callable[[Work, "Context", Result], None]
+"""A record, the context of the call that speaks, and what it says."""
 
 
 class Scope:
@@ -208,5 +210,5 @@ def _as_it_is() -> None:
     pass
 
 
-def _nobody_listens(work: Work, _: Result) -> None:
+def _nobody_listens(work: Work, _context: Context, _result: Result) -> None:
     raise ContextError(f"{work.record.place} was acknowledged before its app was running")

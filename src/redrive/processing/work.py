@@ -11,6 +11,7 @@ from redrive.record import Record, Write
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
     from redrive.handler import Handler
+    from redrive.processing.context import Context
     from redrive.processing.processor import PartitionProcessor
 
 
@@ -37,6 +38,7 @@ class Work:
     """One record on its way through a processor."""
 
     __slots__ = (
+        "awaited",
         "due",
         "ending",
         "envelope",
@@ -72,6 +74,8 @@ class Work:
         self.tries = 1
         self.ending: Ending | None = None
         self.lane: Lane | None = None
+        self.awaited: Context | None = None
+        """The context of the call whose manual acknowledgement counts: an earlier one is late."""
 
 
 class Lot:
@@ -110,6 +114,11 @@ class Lot:
         """How long its records took, once they have run."""
         self.cancelled = False
         """Set when the partition is taken away: what has not begun shall not."""
+
+    def let_go(self, lane: Lane | None) -> None:
+        """Somebody else frees that lane: whoever does so does it once."""
+        if lane is not None:
+            self.lanes.remove(lane)
 
     @property
     def in_one_call(self) -> bool:
