@@ -6,14 +6,17 @@ import threading
 import urllib.error
 import urllib.request
 from itertools import count, islice
+from types import SimpleNamespace
 
 import psycopg
 import pytest
+from mock_cluster import MockCluster
 from relaying import InThread, Post, Process, grow_limit, wait_for
 
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError, LedgerError
 from redrive.kafka.topics import KafkaTopics
+from redrive.ledger.admission import DEFAULT_LIMIT, Admission, Takes, out_of_reach
 from redrive.ledger.names import BUCKETS
 from redrive.ledger.outbox import Outbound, aggregate_number
 from redrive.ledger.publishing import KafkaAwayError, Publishing
@@ -377,3 +380,66 @@ def test_rivals_insert_while_relays_publish(post, topic):
             mine = [r.value for r in arrived if r.key == b"%d" % key]
             mine = [int(v.split(b"/")[1]) for v in mine if v.startswith(b"%d/" % writer)]
             assert mine == [*range(100)]
+
+
+def known(admission, topic):
+    admission._known[topic] = Takes(1, DEFAULT_LIMIT, compacted=False)
+
+
+def test_what_a_topic_does_not_acknowledge_is_taken_back_and_the_rest_is_durable(monkeypatch):
+    cluster = MockCluster(brokers=2)
+    cluster.create("healthy", leader=1)
+    cluster.create("sick", leader=2)
+    monkeypatch.setattr(Admission, "learn", known)  # such a cluster answers no administrator
+    publishing = Publishing(load_settings({"bootstrap": cluster.bootstrap}), patience=1)
+    taken = [
+        Taken(number, Write(topic, b"k", b"%d" % number))
+        for number, topic in enumerate(["healthy", "sick", "healthy", "sick"])
+    ]
+    assert publishing.refusals(taken) == []
+    cluster.set_leader("sick", None)
+    publishing.hand_over(taken, lambda: None)
+    refused = publishing.settle(lambda: None, lambda: False)
+    assert [(one.taken.number, one.whole_topic) for one in refused] == [(1, True), (3, True)]
+    assert refused[0].reason == "sick: no broker acknowledged a message for 1 s"
+    cluster.set_leader("sick", 2)
+    assert publishing.refusals(taken[1:2]) == []
+    publishing.hand_over(taken[1:2], lambda: None)
+    assert publishing.settle(lambda: None, lambda: False) == []
+
+
+def node(number):
+    return SimpleNamespace(id=number)
+
+
+def partitions(*each):
+    return SimpleNamespace(
+        partitions=[
+            SimpleNamespace(id=n, leader=leader, isr=isr, replicas=[1, 2])
+            for n, (leader, isr) in enumerate(each)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        (partitions((node(1), [1, 2]), (node(2), [1, 2])), None),
+        (partitions((node(1), [1, 2]), (None, [])), "partition 1 has no leader"),
+        (partitions((node(-1), [1, 2])), "partition 0 has no leader"),
+        (partitions((node(1), [1])), "partition 0 has 1 replicas in sync"),
+    ],
+)
+def test_a_topic_is_out_of_reach_while_one_of_its_partitions_is(topic, reason):
+    for least in (2, 3):  # brokers do not ask for more replicas than there are
+        found = out_of_reach(topic, least)
+        assert found is None if reason is None else found.startswith(reason)
+
+
+def test_rows_are_taken_by_their_weight_too(post, topic, monkeypatch):
+    monkeypatch.setattr("redrive.ledger.taking.MOST_BYTES", 100_000)
+    sizes = [40_000, 70_000, 10, 250_000, 10, 10]
+    post.send(*(Write(topic, b"one key", bytes(size)) for size in sizes))
+    relay = post.drain()
+    assert relay.figures.batches == 3  # 40,000 and 70,000; 10 and 250,000; the rest
+    assert [len(record.value) for record in post.arrived(topic)] == sizes

@@ -18,6 +18,9 @@ _ANY_PARTITION: Final = -1
 _UNWRITABLE: Final = (OverflowError, TypeError, ValueError)
 """What confluent_kafka raises for arguments that no message can have."""
 
+TAKEN_BACK: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 -- so named
+"""What refuses messages that were taken back. Those of the second kind may have been written."""
+
 
 class Refused(NamedTuple):
     """A write that did not become durable, and why."""
@@ -131,6 +134,10 @@ class KafkaHandover:
     def poll(self, seconds: float) -> None:
         """Let messages be delivered; returns when some were, or after that time."""
         self._outlet.poll(seconds)
+
+    def take_back(self) -> None:
+        """Refuse what is not acknowledged yet, with one of TAKEN_BACK."""
+        self._outlet.producer.purge()
 
     def error(self) -> PublishError | None:
         """Which were refused, if any."""

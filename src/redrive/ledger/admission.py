@@ -13,6 +13,7 @@ from redrive.config import Settings
 from redrive.errors import PublishError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError, MissingTopicError, publish_error
+from redrive.kafka.rdkafka import TopicDescription
 from redrive.kafka.topics import topic_settings
 from redrive.ledger.refusals import Taken
 from redrive.record import Write
@@ -54,14 +55,22 @@ class Admission:
         if topic in self._known:
             return None
         try:
-            partitions = len(self._admin.topic(topic).partitions)
+            found = self._admin.topic(topic)
         except MissingTopicError:
             return str(publish_error(topic, None, "UNKNOWN_TOPIC_OR_PART"))
         except BrokerError as error:
             if "AUTHORIZATION_FAILED" in str(error):
                 return str(publish_error(topic, None, "TOPIC_AUTHORIZATION_FAILED"))
             raise
-        self._known[topic] = self._takes(topic, partitions)
+        settings = self._settings(topic)
+        reason = out_of_reach(found, int(settings.get("min.insync.replicas", 1)))
+        if reason is not None:
+            return f"{topic}: {reason}"
+        self._known[topic] = Takes(
+            len(found.partitions),
+            int(settings.get("max.message.bytes", DEFAULT_LIMIT)),
+            "compact" in settings.get("cleanup.policy", ""),
+        )
         return None
 
     def ask_broker(self) -> None:
@@ -96,18 +105,26 @@ class Admission:
             return publish_error(write.topic, None, "MSG_SIZE_TOO_LARGE")
         return None
 
-    def _takes(self, topic: str, partitions: int) -> Takes:
+    def _settings(self, topic: str) -> dict[str, str]:
         try:
-            settings = topic_settings(self._admin, topic)
+            return topic_settings(self._admin, topic)
         except BrokerError as error:
             if "AUTHORIZATION_FAILED" not in str(error):
                 raise
-            settings = {}  # reading settings is a right of its own, and not needed to write
-        return Takes(
-            partitions,
-            int(settings.get("max.message.bytes", DEFAULT_LIMIT)),
-            "compact" in settings.get("cleanup.policy", ""),
-        )
+            return {}  # reading settings is a right of its own, and not needed to write
+
+
+def out_of_reach(topic: TopicDescription, least_in_sync: int) -> str | None:
+    """Why nobody could acknowledge a message to one of the topic's partitions just now."""
+    for partition in topic.partitions:
+        if partition.leader is None or partition.leader.id < 0:
+            return f"partition {partition.id} has no leader; is one of the brokers away?"
+        if len(partition.isr) < min(least_in_sync, len(partition.replicas)):
+            return (
+                f"partition {partition.id} has {len(partition.isr)} replicas in sync, and"
+                f" min.insync.replicas is {least_in_sync}; is one of the brokers away?"
+            )
+    return None
 
 
 def _size(write: Write) -> int:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from redrive.config import Plain, Settings
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError, publish_error
-from redrive.kafka.handover import KafkaHandover, Refused
+from redrive.kafka.handover import TAKEN_BACK, KafkaHandover, Refused
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.ledger.admission import Admission
 from redrive.ledger.refusals import Taken
@@ -53,6 +53,7 @@ class Publishing:
         self._largest_batch = LARGEST_BATCH
         self._publisher = self._make_publisher()
         self._on_the_way: list[tuple[KafkaHandover, Sequence[Taken]]] = []
+        self._silent_for = 0.0
 
     def refusals(self, taken: Sequence[Taken]) -> list[Refusal]:
         """Those that Kafka would refuse; asked before any of them is handed over."""
@@ -85,14 +86,19 @@ class Publishing:
         self._on_the_way.append((handed, taken))
 
     def settle(self, ping: Callable[[], None], stopping: Callable[[], bool]) -> list[Refusal]:
-        """Wait until all are durable or refused; gives the refused. KafkaAwayError after a while.
+        """Wait until all are durable or refused; returns the refused.
 
-        `ping` is called now and then: others shall not take us for dead.
+        What no broker acknowledges for a while counts as refused by its topic, so that one topic
+        without a leader does not hold up the others; KafkaAwayError if no broker answers at all.
+        `ping` is called now and then: others must not take us for dead.
         """
         self._wait(ping, stopping)
         settled, self._on_the_way = self._on_the_way, []
         found = [refusal for one in settled for refusal in self._refused(*one)]
-        if found and any(handed.ended for handed, _ in settled):
+        if self._silent_for:
+            self._silent_for = 0.0
+            self.let_go()  # of a producer whose messages may still be written
+        elif found and any(handed.ended for handed, _ in settled):
             raise KafkaAwayError(found[0].reason)
         return found
 
@@ -109,6 +115,7 @@ class Publishing:
             raise KafkaAwayError(str(error)) from None
 
     def _wait(self, ping: Callable[[], None], stopping: Callable[[], bool]) -> None:
+        """Until nothing is on its way; what nobody acknowledged in time is taken back."""
         begin = pinged = time.monotonic()
         while waiting := [handed for handed, _ in self._on_the_way if handed.outstanding]:
             waiting[0].poll(_POLL)
@@ -116,8 +123,11 @@ class Publishing:
             if now - pinged > _PING:
                 ping()
                 pinged = now
-            if now - begin > self._patience or (stopping() and now - begin > self._patience / 4):
-                raise KafkaAwayError(f"no broker acknowledged messages for {now - begin:.0f} s")
+            patience = self._patience / 4 if stopping() else self._patience
+            if now - begin > patience:
+                begin, self._silent_for = now, now - begin
+                waiting[0].take_back()
+                self.check()  # if nobody answers at all, it is nothing about these topics
 
     def _refused(self, handed: KafkaHandover, taken: Sequence[Taken]) -> Iterator[Refusal]:
         if not handed.refused:
@@ -127,16 +137,17 @@ class Publishing:
             self._admission.forget(refused.write.topic)
             yield Refusal(
                 rows[id(refused.write)],
-                _reason(refused),
+                self._reason(refused),
                 whole_topic=refused.error.name() not in _ONE_RECORD_ONLY,
             )
+
+    def _reason(self, refused: Refused) -> str:
+        topic, error = refused.write.topic, refused.error
+        if error.code() in TAKEN_BACK:
+            return f"{topic}: no broker acknowledged a message for {self._silent_for:.0f} s"
+        return str(publish_error(topic, refused.partition, error.name(), error.str()))
 
     def _make_publisher(self) -> KafkaPublisher:
         batches: dict[str, Plain] = {"batch.size": self._largest_batch}
         own = {**_DEFAULTS, **self._settings.librdkafka, **batches, **_FIXED}
         return KafkaPublisher(replace(self._settings, librdkafka=own))
-
-
-def _reason(refused: Refused) -> str:
-    error = refused.error
-    return str(publish_error(refused.write.topic, refused.partition, error.name(), error.str()))

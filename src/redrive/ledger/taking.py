@@ -23,13 +23,20 @@ from redrive.record import Headers, Write
 
 _new: Final = tuple.__new__
 _MOST_OF_A_SHARD: Final = 2000
+MOST_BYTES: Final = 16_000_000
+"""Of values that are taken at once, and one row more: they are in memory several times."""
 _TAKE: Final = """
     delete from {table} where ctid = any(array(
-        select row.ctid from unnest(%(shards)s::smallint[]) own(shard) cross join lateral (
-            select ctid from {table} row
-            where app = %(app)s and row.shard = own.shard {but}
-            order by number limit %(most_of_a_shard)s
-        ) row limit %(most)s
+        select ctid from (
+            select row.ctid, sum(size) over (order by turn, number) - size before
+            from unnest(%(shards)s::smallint[]) with ordinality own(shard, turn)
+            cross join lateral (
+                select ctid, number, coalesce(octet_length(payload), 0)::bigint size
+                from {table} row
+                where app = %(app)s and row.shard = own.shard {but}
+                order by number limit %(most_of_a_shard)s
+            ) row limit %(most)s
+        ) row where before < %(most_bytes)s
     ))
     returning number, topic, key, payload, partition, id, headers::text
 """
@@ -52,12 +59,16 @@ class Outgoing:
         self._table = sql.Identifier(schema, "outbox")
 
     def take(self, shards: Sequence[int], most: int, held: Held) -> list[Taken]:
-        """The first rows of each shard, in their order, without those that are held back."""
+        """The first rows of each shard, in their order, without those that are held back.
+
+        At most so many, and not much more than MOST_BYTES.
+        """
         parameters = {
             # By turns: where there is more than can be taken, each shard is first some time.
             "shards": random.sample(shards, len(shards)),
             "most_of_a_shard": min(most, _MOST_OF_A_SHARD),
             "most": most,
+            "most_bytes": MOST_BYTES,
         }
         query, parameters = self._without(held, sql.SQL(_TAKE), parameters)
         self._cursor.execute(query, parameters, prepare=True)
