@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Final
 
 from redrive.errors import EnvelopeError
+from redrive.fingerprint import class_name
 from redrive.record import Headers, Record
 
 ERROR_MESSAGE_BYTES: Final = 1024
@@ -49,9 +50,9 @@ class Envelope:
         """The same with the error in it, bounded: exception text is untrusted input."""
         return replace(
             self,
-            error_type=_bounded(_type_name(error), ERROR_MESSAGE_BYTES),
-            error_message=_bounded(text_of(error), ERROR_MESSAGE_BYTES),
-            error_trace=_bounded(_trace(error), ERROR_TRACE_BYTES) if trace else None,
+            error_type=bounded(class_name(type(error)), ERROR_MESSAGE_BYTES),
+            error_message=bounded(text_of(error), ERROR_MESSAGE_BYTES),
+            error_trace=bounded(_trace(error), ERROR_TRACE_BYTES) if trace else None,
         )
 
     def headers(self, user: Headers) -> Headers:
@@ -168,13 +169,6 @@ def _number(field: str, text: str) -> int:
     return number
 
 
-def _type_name(error: BaseException) -> str:
-    cls = type(error)
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
-
-
 def text_of(error: BaseException) -> str:
     """The error's text, also where its own `__str__` fails."""
     try:
@@ -187,7 +181,8 @@ def _trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def _bounded(text: str, limit: int) -> str:
+def bounded(text: str, limit: int) -> str:
+    """The text in at most so many bytes of UTF-8."""
     data = text.encode(errors="backslashreplace")
     if len(data) <= limit:
         return data.decode()

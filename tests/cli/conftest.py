@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 
@@ -40,11 +41,15 @@ def shop(tmp_path, monkeypatch, redrive_prefix) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def redrive(monkeypatch) -> Callable[..., Result]:
+def redrive(monkeypatch) -> Iterator[Callable[..., Result]]:
     """Runs `redrive` with these arguments, on a wide terminal that is none."""
     monkeypatch.setenv("COLUMNS", "200")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(command, list(arguments))
 
-    return run
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,7 @@ from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 
 SHOP = """
+import logging
 import time
 
 from redrive import App, Retry, RetryPolicy
@@ -42,6 +45,8 @@ def notebook():
 def handle(record, ctx):
     time.sleep({seconds})
     if record.value.startswith(b"early"):
+        ctx.log.warning("too early")
+        logging.getLogger("shop.own").info("a word of the shop's")
         raise Retry("not yet")
     ctx.send("{name}.out", record.value, key=record.key)
 """
@@ -166,15 +171,35 @@ def test_once_ends_with_what_is_there_and_says_what_stays_parked(run, own_shop):
     own_shop.make_topics()
     healthy = [b"healthy %d" % number for number in range(20)]
     own_shop.send(*healthy, b"early 1", b"early 2", b"early 3")
-    once = run(own_shop.target, "--once")
+    once = run(own_shop.target, "--once", "--log-format", "json")
     assert once.end() == 0, once.errors
     assert own_shop.outbound() == sorted(healthy)
-    assert "main  lane: 20 done, 3 parked\n" in once.said
+    assert not once.said, "it is all in the log"
+    lines = [json.loads(line) for line in once.errors.splitlines()]
+    said = "\n".join(line["message"] for line in lines)
+    assert "main  lane: 20 done, 3 parked\n" in said
     parked = rf"^3 parked in {own_shop.name}\.retry\.1h, next due in 59m\d+s$"
-    assert re.search(parked, once.said, re.MULTILINE), once.said
-    assert not once.errors, "Spark's noise"
+    assert re.search(parked, said, re.MULTILINE), said
+    assert not [line for line in lines if line["logger"] == "spark"], "its noise"
+    check_why_they_were_parked(lines, own_shop)
     # Each worker closes what it has opened, as soon as Spark tells it to end.
     assert wait_until((own_shop.folder / "closed").exists, timeout=10)
+
+
+def check_why_they_were_parked(lines: list[dict[str, Any]], shop: Shop) -> None:
+    first, *others = [line for line in lines if line["logger"] == "redrive.causes"]
+    assert "parked: redrive.signals.Retry: not yet in shop:handle (" in first["message"]
+    assert first["trace"].startswith("Traceback")
+    assert 'raise Retry("not yet")' in first["trace"]
+    assert (first["level"], first["outcome"], first["frames"]) == ("info", "park", ["shop:handle"])
+    assert (others[-1] if others else first)["total"] == 3
+    assert not any("trace" in line for line in others), "it was shown before"
+    # Those of the Python processes in which handlers run.
+    early = [line for line in lines if line["message"] == "too early"]
+    assert {(line["app"], line["topic"], line["attempt"]) for line in early} == {
+        (shop.name, f"{shop.name}.in", 1)
+    }
+    assert len(early) == len([line for line in lines if line["logger"] == "shop.own"]) == 3
 
 
 def test_a_signal_ends_it_at_the_next_commit_and_the_next_run_finishes(run, own_shop):

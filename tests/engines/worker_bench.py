@@ -141,7 +141,7 @@ class Bench:
         self.consumer = FakeConsumer()
         self.scope = Scope(app, {"t": "id"}, clock=self.clock)
         self.dispatcher = Dispatcher(self.clock, app.concurrency, self._settle)
-        self.counting = Counting(app.name, Figures())
+        self.counting = Counting(Figures())
         self.delivering = Settling()
         self.start = Position(0)
         self.outage: BaseException | None = None

@@ -335,7 +335,7 @@ def test_the_log_tells_whose_it_is(caplog):
     with caplog.at_level(logging.INFO):
         run(app_with(lambda record, ctx: ctx.log.info("here")), b"v")
     [line] = caplog.records
-    assert (line.name, line.message) == ("redrive.items", "here")
+    assert (line.name, line.message) == ("redrive.app.items", "here")
     told = (line.app, line.topic, line.partition, line.offset, line.attempt)
     assert told == ("items", "orders", 0, 0, 1)
 

@@ -92,14 +92,14 @@ def test_a_batch_over_its_deadline_is_said_and_again_when_it_is_twice_as_old(cap
     now = [100.0]
     under_way = UnderWay(10.0, lambda: now[0])
     with under_way.batch("main", 7):
-        for seconds, lines in ((19, 0), (20, 1), (39, 1), (41, 2)):
+        for seconds, lines in ((39, 0), (40, 1), (79, 1), (81, 2)):
             now[0] = 100.0 + seconds
             under_way.warn()
             assert caplog.text.count("main lane: batch 7 has been under way") == lines
-        assert under_way.seconds("main") == 41
+        assert under_way.seconds("main") == 81
         assert under_way.seconds("retry") is None
     assert under_way.seconds("main") is None
     under_way.warn()
     assert len(caplog.records) == 2
     assert caplog.records[0].levelno == logging.WARNING
-    assert "for 20 s, though its tasks should end after 10 s" in caplog.text
+    assert "for 40 s, though its tasks should end after 10 s" in caplog.text

@@ -43,7 +43,7 @@ class Till:
     def __init__(self):
         self.failures = []
         self.failed = threading.Event()
-        self.delivering = TransactionDelivering(Counting("shop", Figures()), self._on_failure)
+        self.delivering = TransactionDelivering(Counting(Figures()), self._on_failure)
         app = App("shop", delivery="transaction")
         self.partition = Partition(Scope(app, {}), PLACE, Position(0), delay=None)
         self.producer = Producer()

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from redrive.cli import demo, doctor, ledger, local, prove, relay, run, topics
+from redrive.cli.output import say_error
 from redrive.errors import RedriveError
 
 app = typer.Typer(
@@ -31,5 +32,5 @@ def main() -> None:
     try:
         app()
     except RedriveError as error:
-        typer.echo(f"redrive: {error}", err=True)
+        say_error(error)
         sys.exit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -14,13 +15,13 @@ from rich.live import Live
 from rich.text import Text
 
 from redrive.cli.demo_simulated import STORY, code, letters, section, topics
-from redrive.cli.logs import log_to_stderr
 from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import lateness, steps
 from redrive.clock import WallClock
 from redrive.config import load_settings
 from redrive.engines.spark.endings import ending
+from redrive.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from redrive.demo.live import Result, Seen, Sender, Watcher
@@ -60,6 +61,7 @@ def tell(console: Console) -> bool:
     code(console, live_shop)
     section(console, "What happens", [])
     log_to_stderr()
+    logging.getLogger("redrive.causes").setLevel(logging.ERROR)  # the story tells them itself
     began = monotonic()
     with Stopping(), _stack(console) as stack, _environment(stack):
         handle, result, flowed, counts = _run(console, stack)

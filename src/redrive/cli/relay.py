@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 
-from redrive.cli.logs import log_to_stderr
+from redrive.cli.output import console_for, say_error
 from redrive.cli.stopping import Stopping
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import ConfigurationError, LedgerError
 from redrive.loading import load_app
+from redrive.logs import LogFormat, LogLevel, log_to_stderr
 
 
 def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
@@ -34,12 +35,17 @@ def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command'
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready here.")
     ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="How much is logged.")] = "info",
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Log lines for people, or one JSON object per line.")
+    ] = "text",
 ) -> None:
     """Publish the outbox of an app to Kafka; several may run, and share the work.
 
     SIGINT or SIGTERM ends it after its batch, with exit code 0; a second one ends it at once.
     With --until-empty, exit code 1 when Kafka refuses what is left.
     """
+    log_to_stderr(log_level, log_format)
     if find_spec("psycopg") is None:
         raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
     seconds = milliseconds(lease) / 1000
@@ -52,22 +58,26 @@ def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command'
     if database is not None:
         given["database"] = database
     settings = load_settings(given, app.settings)
-    _run(app.name, settings, (batch, seconds, metrics_port), until_empty=until_empty)
+    options = _Options(batch, seconds, metrics_port, console_for(log_format))
+    _run(app.name, settings, options, until_empty=until_empty)
 
 
-def _run(
-    app: str, settings: Settings, options: tuple[int, float, int | None], *, until_empty: bool
-) -> None:
+class _Options(NamedTuple):
+    batch: int
+    lease: float
+    port: int | None
+    console: Console
+
+
+def _run(app: str, settings: Settings, options: _Options, *, until_empty: bool) -> None:
     from redrive.ledger.relay import Relay
     from redrive.ledger.relay_metrics import RelayCollector, checks
     from redrive.processing.collector import tune_collector
     from redrive.serving import served
 
-    batch, lease_seconds, port = options
+    batch, lease_seconds, port, console = options
     settings.dsn()
     settings.servers()
-    log_to_stderr()
-    console = Console(highlight=False)
     with Stopping() as stopping:
         relay = Relay(
             app,
@@ -85,7 +95,7 @@ def _run(
             try:
                 relay.run(until_empty=until_empty)
             except LedgerError as error:
-                typer.echo(f"redrive: {error}", err=True)
+                say_error(error)
                 raise typer.Exit(1) from None
         console.print(f"published {sum(relay.figures.published.values())} rows")
     if until_empty and not stopping.wanted and relay.refusals.reasons():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
 import typer
 from rich.console import Console
 
-from redrive.cli.logs import LogFormat, log_to_stderr
+from redrive.cli.output import console_for, say_error
 from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
@@ -22,6 +22,7 @@ from redrive.engines.worker.options import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT, G
 from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app
+from redrive.logs import LogFormat, LogLevel, LogOptions, log_to_stderr
 from redrive.metrics import RunCollector
 from redrive.serving import served
 
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
     from redrive.engines.spark.queries import Handle
 
 Engine = Literal["spark", "worker"]
-LogLevel = Literal["off", "fatal", "error", "warn", "info", "debug"]
+SparkLogLevel = Literal["off", "fatal", "error", "warn", "info", "debug"]
 _SHOW_EVERY = 0.25
 
 
 class Around(NamedTuple):
-    """What is around the run: Spark's master and how much it says, and the port of the figures."""
+    """What is around the run: Spark's master, the port of the figures, and who logs how much."""
 
     master: str | None
-    log_level: str
+    spark_log_level: SparkLogLevel
     metrics_port: int | None
-    log_format: LogFormat
+    logs: LogOptions
 
 
 class Options(TypedDict):
@@ -84,8 +85,15 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     spark_conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; repeat.")
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="How much Spark itself says.")] = "fatal",
-    log_format: Annotated[LogFormat, typer.Option(help="Lines for people, or JSON.")] = "text",
+    log_level: Annotated[
+        LogLevel, typer.Option(help="How much is logged: by redrive and by your own loggers.")
+    ] = "info",
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Log lines for people, or one JSON object per line.")
+    ] = "text",
+    spark_log_level: Annotated[
+        SparkLogLevel, typer.Option(help="How much Spark itself logs.")
+    ] = "fatal",
     group_protocol: Annotated[
         GroupProtocol, typer.Option(help="Worker: Kafka's group protocol.")
     ] = "classic",
@@ -121,6 +129,8 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     SIGINT or SIGTERM ends it at the next commit, with exit code 0; a second one ends it at once.
     Exit code 1 when the run fails, 2 when the configuration is wrong.
     """
+    logs = LogOptions(log_level=log_level, log_format=log_format)
+    log_to_stderr(**logs)
     if once and until_empty:
         raise ConfigurationError("--once and --until-empty exclude each other: give one of them")
     until: Until = "once" if once else "empty" if until_empty else "stopped"
@@ -150,7 +160,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         trigger=None if trigger is None else milliseconds(trigger) / 1000,
     )
     with _told_errors():
-        _run(target, options, arguments, Around(master, log_level, metrics_port, log_format))
+        _run(target, options, arguments, Around(master, spark_log_level, metrics_port, logs))
 
 
 @contextmanager
@@ -161,7 +171,7 @@ def _told_errors() -> Iterator[None]:
     except ConfigurationError:
         raise
     except RedriveError as error:
-        typer.echo(f"redrive: {error}", err=True)
+        say_error(error)
         raise typer.Exit(1) from None
 
 
@@ -187,8 +197,7 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
     app = load_app(target)
     app.check("spark")
     settings = load_settings(arguments, app.settings)
-    console = Console(highlight=False)
-    log_to_stderr(around.log_format)
+    console = console_for(around.logs["log_format"])
     with Stopping() as stopping:
         with steps(console) as say:
             say("looking at Kafka")
@@ -196,13 +205,15 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
             say("starting Spark")
             frames = app.frame_handler is not None
             spark = start_spark(
-                app.name, settings, around.master, around.log_level, connector=frames
+                app.name, settings, around.master, around.spark_log_level, connector=frames
             )
         with ended(spark):
             with steps(console) as say:
                 page = spark.sparkContext.uiWebUrl
                 say(f"starting {app.name} on Spark" + (f", whose page is {page}" if page else ""))
-                handle = beside(lambda: queries.start(spark, target, **options, **arguments))
+                handle = beside(
+                    lambda: queries.start(spark, target, **options, **around.logs, **arguments)
+                )
             stopping.be_orderly()
             follow(handle, console, stopping, around.metrics_port)
         for line in summary(handle, time()):

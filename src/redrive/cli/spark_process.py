@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
-from redrive.cli.logs import to_stderr
 from redrive.config import Settings
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.logs import foreign_line
 from redrive.secret import Secret
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def start_spark(
     }
     if connector and not given.keys() & {"spark.jars", "spark.jars.packages"}:
         given["spark.jars"] = connector_jars()
-    return beside(lambda: session(app_name, master, given, log_level=log_level, on_line=to_stderr))
+    return beside(
+        lambda: session(app_name, master, given, log_level=log_level, on_line=foreign_line)
+    )
 
 
 def beside(work: Callable[[], _Result]) -> _Result:
@@ -84,8 +86,8 @@ def ended(spark: SparkSession) -> Iterator[None]:
         yield
     except (Py4JError, ConnectionError) as error:
         raise RedriveError(
-            "Spark's own process has ended; nothing is lost: run it again, with --log-level error"
-            " to see why"
+            "Spark's own process has ended; nothing is lost: run it again, with"
+            " --spark-log-level error to see why"
         ) from error
     finally:
         try:

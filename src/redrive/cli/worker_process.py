@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from time import time
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from redrive.cli.logs import LogFormat, log_to_stderr
+from redrive.cli.output import console_for
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments
@@ -16,7 +15,11 @@ from redrive.engines.worker.health import checks
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.worker import Worker, start
+from redrive.logs import LogFormat
 from redrive.serving import served
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SHOW_EVERY = 0.25
 
@@ -29,8 +32,7 @@ def run_worker(
     log_format: LogFormat,
 ) -> None:
     """Run it until it is stopped, or has nothing more to do."""
-    console = Console(highlight=False)
-    log_to_stderr(log_format)
+    console = console_for(log_format)
     with Stopping() as stopping:
         with steps(console) as say:
             say("looking at Kafka")

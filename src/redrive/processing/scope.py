@@ -17,6 +17,7 @@ from redrive.envelope import Envelope
 from redrive.errors import ContextError, RedriveError
 from redrive.guarantees import GUARANTEES
 from redrive.handler import name_of
+from redrive.processing.causes import Tally
 from redrive.processing.lanes import LongLanes
 from redrive.processing.work import Lot, Result, Work
 from redrive.record import IdentifiedWrite, Record, Write
@@ -99,7 +100,9 @@ class Scope:
         self._clock = clock
         self.topic_ids = topic_ids
         self.resources = resources or SimpleNamespace()
-        self.log = logging.getLogger(f"redrive.{app.name}")
+        self.log = logging.getLogger(f"redrive.app.{app.name}")
+        self.causes = Tally(app)
+        """Why records fail, until somebody takes it to tell the operator."""
         self.units: Units | None = None
         """How lots run, where the delivery has a database; None: by themselves."""
         self.many_threads = False

@@ -12,6 +12,7 @@ from redrive.backoff import Backoff
 from redrive.envelope import Envelope
 from redrive.errors import Conflict, PastError, Undecodable
 from redrive.processing import outcomes
+from redrive.processing.causes import AGAIN
 from redrive.processing.outcomes import Outcome, Report, Subject
 from redrive.processing.work import Ending, Work
 from redrive.record import Record, Write
@@ -47,9 +48,11 @@ class Verdicts:
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
             case decisions.Again(wait):
+                self._scope.causes.note(AGAIN, work.record, envelope, error)
                 work.tries += 1
                 return now + wait
             case decisions.Return(wait):
+                self._scope.causes.note(AGAIN, work.record, envelope, error)
                 report.given_back.append((work, now + wait))
             case decisions.Park():
                 report.outcomes.append(
@@ -81,6 +84,7 @@ class Verdicts:
         work.envelope = replace(self._scope.envelope(work), dead_reason=ending.decision.reason)
         later = work.handler.retry.recover_later(work.envelope, now)
         if later is None:
+            self._scope.causes.note(AGAIN, work.record, work.envelope, error)
             work.tries += 1
             return now + _RECOVERY.wait(work.tries - 1)
         report.outcomes.append(outcomes.park(self._app, self.subject(work), later, error))

@@ -150,13 +150,18 @@ def test_the_topic_of_a_delay_that_was_removed_is_still_served(world, start):
 @pytest.fixture
 def watched(world):
     target = world.app("""
-        app = App(NAME, retry=RetryPolicy("1s"))
+        import logging
+
+        app = App(NAME, retry=RetryPolicy("1h"))
 
         @app.handler(topic("in"))
         def handle(record, ctx):
-            if record.value == b"bad":
+            if record.value.startswith(b"bad"):
                 raise Bury("no good")
+            if record.value == b"early":
+                raise Retry("not yet")
             ctx.log.warning("a word of the handler's")
+            logging.getLogger("users.own").info("a word of the module's")
     """)
     made = Driver(target, world.folder, world.bootstrap, "--engine", "worker",
                   "--metrics-port", "0", "--log-format", "json")  # fmt: skip
@@ -173,7 +178,7 @@ def ask(port, path):
 
 
 def test_figures_health_and_lines_for_machines(world, watched):
-    world.send("in", b"good", b"bad")
+    world.send("in", b"good", b"bad 1", b"bad 2", b"bad 3", b"early")
     world.wait(watched, "its port", lambda: "figures: port" in watched.output())
     port = int(re.search(r"figures: port (\d+)", watched.output())[1])
     world.wait(watched, "ready", lambda: ask(port, "/ready")[0] == 200)
@@ -183,7 +188,7 @@ def test_figures_health_and_lines_for_machines(world, watched):
     app = f'app="{world.prefix}"'
     assert code == 200
     assert f'redrive_records_total{{{app},lane="main",outcome="done"}} 1.0' in figures
-    assert f'redrive_records_total{{{app},lane="main",outcome="bury"}} 1.0' in figures
+    assert f'redrive_records_total{{{app},lane="main",outcome="bury"}} 3.0' in figures
     for name in ("redrive_in_flight_records", "redrive_lag_records", "redrive_lateness_seconds",
                  "redrive_handler_seconds", "redrive_commit_seconds", "redrive_rebalances_total",
                  "redrive_commit_failures_total", "redrive_hung_handlers_total",
@@ -191,13 +196,21 @@ def test_figures_health_and_lines_for_machines(world, watched):
         assert name in figures, name
     watched.stop()
     assert watched.wait(1) == 0
-    lines = [json.loads(line) for line in watched.output().splitlines() if line.startswith("{")]
-    (buried,) = [line for line in lines if line.get("outcome") == "bury"]
-    (word,) = [line for line in lines if "a word of" in line["message"]]
-    for line in (buried, word):
+    lines = [json.loads(line) for line in watched.output().splitlines()]
+    buried, *more = [line for line in lines if line.get("outcome") == "bury"]
+    (parked,) = [line for line in lines if line.get("outcome") == "park"]
+    (word,) = [line for line in lines if "a word of the handler's" in line["message"]]
+    for line in (buried, parked, word):
         assert line["app"] == world.prefix
         assert line["topic"] == world.topic("in")
         assert {"partition", "offset", "id", "attempt"} <= line.keys()
+    assert "buried (rejected): redrive.signals.Bury: no good" in buried["message"]
+    assert 'raise Bury("no good")' in buried["trace"]
+    assert (more or [buried])[-1]["total"] == 3
+    assert not any("trace" in line for line in more)
+    assert 'raise Retry("not yet")' in parked["trace"]
+    (own,) = [line for line in lines if line["logger"] == "users.own"]
+    assert own["level"] == "info"
     assert (buried["reason"], buried["attempt"]) == ("rejected", 1)
 
 

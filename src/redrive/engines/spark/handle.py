@@ -14,6 +14,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.clock import WallClock
+from redrive.engines.cause_log import CauseLog
 from redrive.engines.figures import Figures
 from redrive.engines.spark import session
 from redrive.engines.spark.endings import ending
@@ -26,6 +27,7 @@ from redrive.engines.spark.statuses import Statuses
 from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
+from redrive.processing.causes import Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +77,7 @@ class Handle:
         self._trigger = trigger
         self._statuses = Statuses(spec)
         self._lost_tasks = LostTasks(spec, asked_of(spark))
+        self._causes = CauseLog(app.name)
         self._began = time()
         self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
@@ -98,6 +101,7 @@ class Handle:
         with self._lock:
             for lane in self.queries:
                 self.end_lane(lane)
+        self._causes.sum_up()
         self._forget()
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -145,6 +149,7 @@ class Handle:
     def check(self) -> None:
         """Raise the error that ended the run, if one did; log what is news."""
         self._under_way.warn()
+        self._causes.tick()
         for lane, query in list(self.queries.items()):
             self._statuses.tell_news(lane)
             self._fatal = self._fatal or self.status(lane).get("fatal", "")
@@ -223,6 +228,7 @@ class Handle:
 
     def _note_errors(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
         for report in reports:
+            self._causes.take(map(Seen.of, report.get("causes", ())))
             if report["fatal"]:
                 self._fatal = report["fatal"]
                 self._request_stop()

@@ -17,6 +17,7 @@ from redrive.engines.words import From, Lane, Until
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.loading import load_app
+from redrive.logs import LogFormat, LogLevel
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -39,11 +40,14 @@ def start(
     trigger: Duration | None = None,
     until: Until = "stopped",
     lanes: tuple[Lane, ...] = ("main", "retry"),
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "text",
     **arguments: Unpack[SettingsArguments],
 ) -> Handle:
     """Run an app in this Spark session: `start(spark, "shop:app")`.
 
-    Settings come from the arguments, then the app, the environment and `redrive.toml`.
+    Settings come from the arguments, then the app, the environment and `redrive.toml`. How is
+    logged is said for Spark's Python processes: in this one it is yours to configure.
     """
     app = load_app(target)
     app.check("spark")
@@ -61,6 +65,7 @@ def start(
         start_from=start_from,
         batch_deadline=milliseconds(batch_deadline),
         max_records=max_records_per_batch,
+        logs={"log_level": log_level, "log_format": log_format},
         inbox_ttl=ready.inbox_ttl,
     )
     handle = Handle(

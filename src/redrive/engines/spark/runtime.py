@@ -27,6 +27,7 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
+from redrive.logs import log_to_stderr
 from redrive.processing.collector import tune_collector
 from redrive.processing.dispatcher import Dispatcher, Sink
 from redrive.processing.executors import Executor, InlineExecutor, executor_for
@@ -57,6 +58,7 @@ class Runtime:
 
 log: Final = logging.getLogger("redrive.spark")
 
+_PLANNERS: Final = "python_streaming_source_runner"
 _TO_CLOSE: Final = 5
 """Seconds."""
 _closing: Final = threading.Lock()
@@ -110,6 +112,13 @@ def load(spec: Spec) -> App:
     if spec.folder and os.path.isdir(spec.folder) and spec.folder not in sys.path:  # noqa: PTH112 -- a plain test
         sys.path.insert(0, spec.folder)
     return load_app(spec.target)
+
+
+def log_here(spec: Spec) -> None:
+    """Have this process log as the run says, if it is one of Spark's, and nobody has said how."""
+    is_planner = any(_PLANNERS in argument for argument in sys.argv)
+    if is_planner or TaskContext.get() is not None:
+        log_to_stderr(**spec.logs, only_first=True)
 
 
 def _make(spec: Spec) -> Runtime:

@@ -93,6 +93,7 @@ class Slice:
     def complete(self, outcome: Outcome) -> None:
         """Count an outcome that is durable."""
         self.counts[outcome.kind] += 1
+        self.runtime.scope.causes.outcome(outcome)
 
     def commit(self, *, every: float, last: bool = False) -> None:
         """Commit what is complete, if it is time."""

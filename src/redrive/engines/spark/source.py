@@ -20,7 +20,7 @@ from redrive.clock import WallClock
 from redrive.engines.spark import lost_tasks
 from redrive.engines.spark.planner import Planner, RivalError, Status
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.runtime import load
+from redrive.engines.spark.runtime import load, log_here
 from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import DataLossError
 from redrive.engines.words import Lane
@@ -78,7 +78,8 @@ class Reader(DataSourceStreamReader):
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802 -- Spark's name and way to call it
-        """One batch more, if there is something to do."""
+        """One batch more, if there is something to do; asked in the planner's own process."""
+        log_here(self._spec)
         plan = self.plan()
         if not plan:
             return start
@@ -97,15 +98,18 @@ class Reader(DataSourceStreamReader):
         """Run one task; this is called in a Python worker."""
         from redrive.engines.spark import task
 
+        log_here(self._spec)
         context = TaskContext.get()
         stage, number = (-1, -1) if context is None else (context.stageId(), context.partitionId())
         if context is not None and context.attemptNumber():
             yield (lost_tasks.tell(self._spec, partition.value, stage, number),)
             return
         name = lost_tasks.label(stage, number)
-        reports, lateness = task.run(self._spec, partition.value, name)
-        for index, report in enumerate(reports):
-            yield (json.dumps({**asdict(report), "lateness": [] if index else lateness}),)
+        slices, lateness, causes = task.run(self._spec, partition.value, name)
+        told = {"lateness": lateness, "causes": [each.as_dict() for each in causes]}
+        for report in slices:
+            yield (json.dumps({**asdict(report), **told}),)
+            told = {kind: [] for kind in told}  # once for the task
 
     def plan(self) -> list[list[Range]]:
         """The next batch, if there is something to do; troubles are told and waited for."""

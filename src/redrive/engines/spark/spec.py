@@ -5,11 +5,12 @@ Options are shown in Spark's UI, and there are passwords in the settings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.config import Settings
 from redrive.engines.words import From, Lane
+from redrive.logs import LogOptions
 
 HORIZON: int = 250
 """Milliseconds that the retry lane plans ahead: held in the task, a record runs when it is due."""
@@ -37,6 +38,8 @@ class Spec:
     commit_every: int = 1000
     horizon: int = HORIZON
     """How far the retry lane plans ahead; where tasks cannot hold records, not at all."""
+    logs: LogOptions = field(default_factory=LogOptions)
+    """How the Python processes of Spark log."""
     inbox_ttl: int | None = None
     """How long ids are remembered, in milliseconds; None: for ever."""
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.delivery.flush import FlushDelivery
 from redrive.engines.spark.ranges import Range
@@ -20,6 +20,7 @@ from redrive.engines.spark.spec import HORIZON, Spec
 from redrive.errors import RedriveError
 from redrive.kafka.transactions import FencedError, TransactionalProducer
 from redrive.ports import Position
+from redrive.processing.causes import Seen
 from redrive.processing.executors import InlineExecutor
 from redrive.processing.notes import BEGUN, with_note
 from redrive.processing.outcomes import Report
@@ -40,8 +41,18 @@ class WorkerKilledError(RedriveError):
     """A record whose Python worker died, twice, with nothing else to do."""
 
 
-def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> tuple[list[SliceReport], list[int]]:
-    """Run the ranges of one task; returns what became of each, and how late parked records were.
+class TaskReport(NamedTuple):
+    """What a task tells the driver."""
+
+    slices: list[SliceReport]
+    lateness: list[int]
+    """How late parked records were, in milliseconds."""
+    causes: list[Seen]
+    """Why records failed."""
+
+
+def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
+    """Run the ranges of one task, and report.
 
     Troubles (of the broker, the database, or a resource that cannot be opened) are part of the
     report: they are no reason for Spark to try the task again, and never count against a record.
@@ -49,12 +60,11 @@ def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> tuple[list[Slice
     try:
         task = Task(spec, runtime(spec))
     except RedriveError as error:
-        return [_untouched(each, error) for each in ranges], []
+        return TaskReport([_untouched(each, error) for each in ranges], [], [])
     reports = task.run_all(ranges, name)
-    lateness = [
-        task.runtime.scope.lateness.popleft() for _ in range(len(task.runtime.scope.lateness))
-    ]
-    return reports, lateness
+    scope = task.runtime.scope
+    lateness = [scope.lateness.popleft() for _ in range(len(scope.lateness))]
+    return TaskReport(reports, lateness, scope.causes.take())
 
 
 class Task:

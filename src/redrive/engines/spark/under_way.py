@@ -13,8 +13,8 @@ from redrive.engines.words import Lane
 
 log: Final = logging.getLogger("redrive.spark")
 
-GRACE: Final = 5.0
-"""Seconds that Spark may need to begin and end a batch, at least."""
+GRACE: Final = 30.0
+"""Seconds that Spark may need to begin and end a batch: its Python processes have to start."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class UnderWay:
     @contextmanager
     def batch(self, lane: Lane, number: int) -> Iterator[None]:
         """Take note that a batch is under way within the block."""
-        patience = self._deadline + max(self._deadline, GRACE)
+        patience = self._deadline + GRACE
         self._batches[lane] = _Batch(number, self._clock(), patience)
         try:
             yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +15,8 @@ if TYPE_CHECKING:
     from redrive.processing.outcomes import Outcome
     from redrive.processing.processor import PartitionProcessor
 
-log: Final = logging.getLogger("redrive.worker")
-
 TIME_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 """Bounds of times, in seconds; what took longer is in the bucket after the last."""
-_LEVELS: Final = {"bury": logging.WARNING, "discard": logging.WARNING}
 
 
 class Times:
@@ -80,10 +76,9 @@ class _Part:
 
 
 class Counting:
-    """Counts outcomes, rebalances, commits and times; logs what operators want to know."""
+    """Counts outcomes, rebalances, commits and times."""
 
-    def __init__(self, app: str, figures: Figures) -> None:
-        self._app = app
+    def __init__(self, figures: Figures) -> None:
         self.figures = figures
         self.handling = Times()
         self.committing = Times()
@@ -100,27 +95,7 @@ class Counting:
     def ended(self, processor: PartitionProcessor, outcome: Outcome) -> None:
         """A record that is not simply done, and whose outcome is durable."""
         self.figures.count(lane_of(processor), outcome.kind, 1)
-        level = _LEVELS.get(outcome.kind, logging.DEBUG)
-        if log.isEnabledFor(level):
-            self._log(level, outcome)
-
-    def _log(self, level: int, outcome: Outcome) -> None:
-        known = outcome.envelope
-        record = outcome.record
-        where: dict[str, object] = {
-            "app": self._app,
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "outcome": outcome.kind,
-            "reason": outcome.reason,
-        }
-        if known is not None:
-            where |= {"id": known.id, "attempt": known.attempt}
-        error = f": {known.error_type}: {known.error_message}" if known and known.error_type else ""
-        log.log(
-            level, "%s %s (%s)%s", record.place, outcome.kind, outcome.reason, error, extra=where
-        )
+        processor.scope.causes.outcome(outcome)
 
 
 def lane_of(processor: PartitionProcessor) -> Lane:

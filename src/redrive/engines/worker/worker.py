@@ -13,6 +13,7 @@ from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.delivery.equipping import equip
 from redrive.engines import preflight
+from redrive.engines.cause_log import CauseLog
 from redrive.engines.figures import Figures
 from redrive.engines.words import Lane
 from redrive.engines.worker.assignment import Assignment
@@ -68,13 +69,14 @@ class Worker:
     ) -> None:
         self.app = app
         self.figures = Figures()
-        self.counting = Counting(app.name, self.figures)
+        self.counting = Counting(self.figures)
         self._options = options
         self._settings = settings
         self._error: BaseException | None = None
         self.left_behind = False
         """Whether handlers still ran when it ended."""
         self._reaped = monotonic()
+        self._causes = CauseLog(app.name)
         self._refusal = ""
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -249,6 +251,7 @@ class Worker:
         if now - self._reaped > _REAP_EVERY:
             self._reaped = now
             self.counting.hung += self._executor.give_up_hung()
+            self._causes.take(self._scope.causes.take())
 
     def _must_end(self) -> bool:
         return self._stopping.is_set() or self._error is not None or self._looking.over.is_set()
@@ -261,6 +264,8 @@ class Worker:
         self._delivering.close()
         if self._units is not None:
             self._units.close()
+        self._causes.take(self._scope.causes.take())
+        self._causes.sum_up()
         self._looking.close()
         try:
             self._looking.look()

@@ -25,6 +25,7 @@ from redrive.envelope import user_headers
 from redrive.handler import undeclared
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Columns
+from redrive.processing.causes import Tally, merged
 from redrive.processing.outcomes import Outcome
 from redrive.record import Record, TopicPartition, Write
 
@@ -61,6 +62,7 @@ class Delivery:
             delay=each.delay,
             now=now,
         )
+        self._causes = Tally(process.app)
         self._lateness: deque[int] = deque(maxlen=_LATENESS)
         self._deadline = monotonic() + spec.batch_deadline / 1000
         self.cut = False
@@ -133,6 +135,7 @@ class Delivery:
             each.delay,
             dict(self._writer.counts),
             lateness=list(self._lateness),
+            causes=[each.as_dict() for each in merged(self._writer.causes)],
         )
 
     def close(self) -> None:
@@ -169,7 +172,7 @@ class Delivery:
             batch, offsets = batch.slice(done), offsets[done:]
         if offsets:
             self._note_lateness(batch)
-            self._writer.put(self._chunk(batch, offsets))
+            self._write(self._chunk(batch, offsets))
 
     def _note_lateness(self, batch: pa.RecordBatch) -> None:
         if self._range.delay is not None:
@@ -241,12 +244,17 @@ class Delivery:
             for one in failed or ():
                 signal = _signal(kind, one["reason"], one["after"])
                 outcome = self._judge.failed(_record(one["read"]), signal)
-                self._add(chunk, outcome.offset, outcome.kind, outcome.writes)
+                self._add(chunk, outcome)
 
-    def _add(self, chunk: Chunk, offset: int, kind: str, writes: Sequence[Write]) -> None:
-        chunk.writes.extend(writes)
-        chunk.owners += repeat(offset, len(writes))
-        chunk.counts[kind] += 1
+    def _add(self, chunk: Chunk, outcome: Outcome) -> None:
+        chunk.writes.extend(outcome.writes)
+        chunk.owners += repeat(outcome.offset, len(outcome.writes))
+        chunk.counts[outcome.kind] += 1
+        self._causes.outcome(outcome)
+
+    def _write(self, chunk: Chunk) -> None:
+        chunk.causes = self._causes.take()
+        self._writer.put(chunk)
 
     def _pass_over(self, start: int, end: int, records: Iterable[Record]) -> None:
         """Look at what did not come out: it must be nothing, or nothing for the handler."""
@@ -262,10 +270,10 @@ class Delivery:
                 chunk.end = record.offset
                 self.cut = True
                 break
-            self._add(chunk, record.offset, judged.kind, judged.writes)
+            self._add(chunk, judged)
             chunk.rows += 1
         if chunk.end > self._writer.committed:
-            self._writer.put(chunk)
+            self._write(chunk)
 
     def _records(self, start: int, end: int) -> Generator[Record]:
         start = max(start, self._skip_to)
@@ -279,9 +287,8 @@ class Delivery:
     def _end_each(self, ended: Callable[[Record], Outcome]) -> None:
         chunk = Chunk(self._range.end)
         for record in self._records(self._range.start, self._range.end):
-            outcome = ended(record)
-            self._add(chunk, record.offset, outcome.kind, outcome.writes)
-        self._writer.put(chunk)
+            self._add(chunk, ended(record))
+        self._write(chunk)
         self._writer.finish()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from redrive.engines.spark.frames.accounts import RowsError
 from redrive.engines.spark.planner import RivalError
@@ -24,6 +24,8 @@ class RangeReport(SliceReport):
 
     lateness: list[int] = field(default_factory=list)
     """Of rows that were parked: milliseconds from when they were due to when they came out."""
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    """Why rows were parked and buried."""
 
 
 def untouched(each: Range) -> RangeReport:

@@ -20,6 +20,7 @@ from redrive.engines.spark.frames.process import process
 from redrive.engines.spark.frames.reports import RangeReport
 from redrive.engines.spark.planner import RivalError, check_mark
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.runtime import log_here
 from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
 from redrive.kafka.transactions import FencedError
@@ -76,6 +77,7 @@ class Sink:
         import pyarrow as pa
 
         _tune_once(os.getpid())
+        log_here(self.spec)
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
         try:

@@ -12,6 +12,7 @@ from redrive.errors import PublishError
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Messages
 from redrive.ports import Handover, Position, Progress, Publisher
+from redrive.processing.causes import Seen
 from redrive.record import TopicPartition
 
 TRANSACTION: Final = 20_000
@@ -30,6 +31,8 @@ class Chunk:
     """For each write the offset of its row."""
     counts: Counter[str] = field(default_factory=Counter)
     rows: int = 0
+    causes: list[Seen] = field(default_factory=list)
+    """Why some of them were parked and buried."""
 
 
 class Writer(Protocol):
@@ -37,6 +40,7 @@ class Writer(Protocol):
 
     committed: int
     counts: Counter[str]
+    causes: list[Seen]
 
     def put(self, chunk: Chunk) -> None:
         """Take the next chunk; it may become durable later."""
@@ -65,6 +69,7 @@ class FlushWriter:
     ) -> None:
         self.committed = start
         self.counts: Counter[str] = Counter()
+        self.causes: list[Seen] = []
         self._publisher = publisher
         self._progress = progress
         self._place = place
@@ -97,6 +102,7 @@ class FlushWriter:
                 self._settle(chunk, handed)
                 end = chunk.end
                 self.counts += chunk.counts
+                self.causes += chunk.causes
         except PublishError as error:
             end = max(end, _before_refused(chunk, error))
             raise
@@ -132,6 +138,7 @@ class TransactionWriter:
     ) -> None:
         self.committed = start
         self.counts: Counter[str] = Counter()
+        self.causes: list[Seen] = []
         self._producer = producer
         self._place = place
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
@@ -147,6 +154,7 @@ class TransactionWriter:
             waiting.end = chunk.end
             waiting.writes.extend(chunk.writes)
             waiting.counts += chunk.counts
+            waiting.causes += chunk.causes
             waiting.rows += chunk.rows
         if self._next is not None and self._next.rows >= TRANSACTION:
             self._commit()
@@ -177,6 +185,7 @@ class TransactionWriter:
         committing.result()
         self.committed = chunk.end
         self.counts += chunk.counts
+        self.causes += chunk.causes
 
 
 def _before_refused(chunk: Chunk, error: PublishError) -> int:

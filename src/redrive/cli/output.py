@@ -1,0 +1,46 @@
+"""What commands print: for people, or, where logs are JSON, as log lines like all others."""
+
+from __future__ import annotations
+
+import io
+import logging
+from typing import Final
+
+import typer
+from rich.console import Console
+
+from redrive.errors import RedriveError
+from redrive.logs import LogFormat, is_json
+
+log: Final = logging.getLogger("redrive.run")
+_WIDTH: Final = 1000
+
+
+class _LogLines(io.StringIO):
+    """A file whose lines are logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        """Log the lines that are complete by this."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in filter(str.strip, lines):
+            log.info("%s", line.rstrip())
+        return len(text)
+
+
+def console_for(log_format: LogFormat) -> Console:
+    """Where a command says how far it is."""
+    if log_format == "json":
+        return Console(file=_LogLines(), highlight=False, width=_WIDTH)
+    return Console(highlight=False)
+
+
+def say_error(error: RedriveError) -> None:
+    """Say what ended the command, in one sentence."""
+    if is_json():
+        log.error("%s", error)
+    else:
+        typer.echo(f"redrive: {error}", err=True)

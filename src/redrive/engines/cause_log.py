@@ -1,0 +1,124 @@
+"""CauseLog: says why records fail: a new cause at once with its trace, then how often, at times."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
+from typing import Final
+
+from redrive.processing.causes import AGAIN, OTHERS, Cause, Seen
+
+log: Final = logging.getLogger("redrive.causes")
+
+EVERY: Final = 60.0
+"""Seconds from one summary to the next."""
+FORGET: Final = 3600.0
+"""Seconds without it after which a cause is news again."""
+MOST: Final = 500
+"""Causes that are remembered; what is new beyond them is summed up by topic and reason."""
+_WORDS: Final = {"park": "parked", "bury": "buried", "discard": "discarded", AGAIN: "tried again"}
+_LEVELS: Final = {"bury": logging.WARNING, "discard": logging.WARNING}
+
+
+@dataclass(slots=True)
+class _State:
+    last: Seen
+    at: float
+    total: int
+    more: int = 0
+    """Since its last line."""
+
+
+class CauseLog:
+    """The causes of one run, for the operator. May be used from many threads."""
+
+    def __init__(self, app: str, clock: Callable[[], float] = monotonic) -> None:
+        self._app = app
+        self._clock = clock
+        self._states: dict[Cause, _State] = {}
+        self._said_at = clock()
+        self._lock = Lock()
+
+    def take(self, seen: Iterable[Seen]) -> None:
+        """Take what was counted; what is new is said at once."""
+        with self._lock:
+            for each in seen:
+                self._take(each)
+        self.tick()
+
+    def tick(self) -> None:
+        """Say how often causes were seen since they were last spoken of, if it is time."""
+        if self._clock() - self._said_at >= EVERY:
+            self.sum_up()
+
+    def sum_up(self) -> None:
+        """Say it now: at the end of a run."""
+        with self._lock:
+            now = self._clock()
+            seconds, self._said_at = now - self._said_at, now
+            for cause, state in list(self._states.items()):
+                if state.more:
+                    text = f"{state.more:,} more {_what(cause)} within {seconds:.0f} s"
+                    self._say(f"{text}, {state.total:,} in all", state.last, state.more, state)
+                    state.more = 0
+                elif now - state.at > FORGET:
+                    del self._states[cause]
+
+    def _take(self, seen: Seen) -> None:
+        cause, now = seen.cause, self._clock()
+        state = self._states.get(cause)
+        if state is None and len(self._states) >= MOST:
+            others = cause.fingerprint.__class__(cause.fingerprint.reason, OTHERS)
+            seen.cause = cause = Cause(cause.kind, cause.topic, others)
+            state = self._states.get(cause)
+        if state is None:
+            state = self._states[cause] = _State(seen, now, seen.count)
+            number = "a record was" if seen.count == 1 else f"{seen.count:,} records were"
+            self._say(f"{number} {_what(cause)}", seen, seen.count, state, trace=seen.trace)
+            return
+        state.last, state.at = seen, now
+        state.total += seen.count
+        state.more += seen.count
+
+    def _say(self, what: str, seen: Seen, count: int, state: _State, trace: str = "") -> None:
+        cause = seen.cause
+        level = _LEVELS.get(cause.kind, logging.INFO)
+        if not log.isEnabledFor(level):
+            return
+        found = cause.fingerprint
+        why = f"{found.error}: {seen.message}" if seen.message else found.error or "no error"
+        where = f" in {found.where}" if found.where else ""
+        line = log.makeRecord(
+            log.name,
+            level,
+            __file__,
+            0,
+            "%s: %s: %s%s (%s, attempt %d, cause %s)",
+            (cause.topic, what, why, where, seen.place, seen.attempt, found.id),
+            None,
+            extra={
+                "app": self._app,
+                "topic": cause.topic,
+                "partition": seen.partition,
+                "offset": seen.offset,
+                "id": seen.id,
+                "attempt": seen.attempt,
+                "outcome": cause.kind,
+                "reason": found.reason,
+                "error": found.error,
+                "frames": list(found.frames),
+                "cause": found.id,
+                "count": count,
+                "total": state.total,
+            },
+        )
+        line.exc_text = trace or None  # what every formatter writes below the line
+        log.handle(line)
+
+
+def _what(cause: Cause) -> str:
+    reason = cause.fingerprint.reason
+    return f"{_WORDS.get(cause.kind, cause.kind)}{f' ({reason})' if reason else ''}"
