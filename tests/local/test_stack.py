@@ -117,6 +117,14 @@ def test_a_running_stack_keeps_its_ports(shared, option):
     assert "not 19999; end it first with `redrive local down`" in refused.stderr
 
 
+def test_a_stack_without_security_is_not_secured_later(shared):
+    home, _ = shared
+    refused = home.run("up", "--secure")
+    assert refused.returncode == 2
+    assert "is not secured; `redrive local up --fresh --secure`" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
 @pytest.mark.chaos
 def test_a_stack_that_lost_power_comes_up_with_its_data(home):
     before = home.up()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from redrive.config import SettingsArguments
     from redrive.local.plan import Plan
 
 # What runs the stack is imported by each verb: `redrive --help` must work without the extra.
@@ -25,6 +26,9 @@ def up(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's o
     brokers: Annotated[int | None, typer.Option(help="How many brokers; 1 unless said.")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the first broker.")] = None,
     postgres_port: Annotated[int | None, typer.Option(help="Port of PostgreSQL.")] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS, users and permissions.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw existing data away.")] = False,
     as_json: AsJson = False,
     show_password: ShowPassword = False,
@@ -33,10 +37,36 @@ def up(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's o
     from redrive.local import folders, lifecycle
     from redrive.local.plan import Wish
 
-    wish = Wish(brokers, kafka_port, postgres_port)
+    wish = Wish(brokers, kafka_port, postgres_port, secure or None)
     plan = lifecycle.up(folders.home(), wish, fresh=fresh).plan
     answer = _describe(plan, show_password)
     typer.echo(json.dumps(answer, indent=2) if as_json else _next_steps(answer))
+
+
+@app.command()
+def user(
+    name: Annotated[str, typer.Argument(help="A name for the user.")],
+    target: Annotated[
+        str | None,
+        typer.Option("--for", metavar="MODULE:APP", help="Allow exactly what this app needs."),
+    ] = None,
+    certificate: Annotated[
+        bool, typer.Option("--certificate", help="By mutual TLS instead of by a password.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a user of a secured stack, who may do nothing, or what an app needs to run."""
+    from redrive.loading import load_app
+    from redrive.local import folders, lifecycle
+    from redrive.local.stacks import Stack
+    from redrive.permissions import permissions
+
+    granted = [] if target is None else permissions(load_app(target))
+    home = folders.home()
+    plan = lifecycle.plan_of(home)
+    settings = Stack(plan, home).add_user(name, granted, certificate=certificate)
+    answer = {"bootstrap": settings["bootstrap"], "security": _shown(plan, settings)}
+    typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(_exports(answer)))
 
 
 @app.command()
@@ -71,22 +101,50 @@ def _describe(plan: Plan, show_password: bool) -> dict[str, Any]:
         {"name": member.name, "port": member.port, "pid": member.pid, "log": str(member.log)}
         for member in plan.members()
     ]
-    return {
+    database = plan.postgres().dsn(with_password=show_password)
+    answer = {
         "up": all(member.running and member.ready() for member in plan.members()),
         "bootstrap": plan.bootstrap,
-        "database": plan.postgres().dsn(with_password=show_password),
+        "database": database,
         "members": members,
         "folder": str(plan.local),
     }
+    if plan.securing is not None:
+        answer["security"] = _shown(plan, {"security": plan.securing.by_password()}, show_password)
+    return answer
+
+
+def _shown(plan: Plan, settings: SettingsArguments, show_password: bool = False) -> dict[str, str]:
+    """Security with the file of the password instead of the password, unless it is asked for."""
+    shown = {name: str(value) for name, value in settings["security"].items()}
+    if plan.securing is not None and "password" in shown and not show_password:
+        del shown["password"]
+        shown["password_file"] = str(plan.securing.password_file(shown["user"]))
+    return shown
 
 
 def _next_steps(answer: dict[str, Any]) -> str:
     return (
         f"{_overview(answer)}\n\n"
-        f"export REDRIVE_BOOTSTRAP='{answer['bootstrap']}'\n"
-        f"export REDRIVE_DATABASE='{answer['database']}'\n\n"
-        f"The data is in {answer['folder']}; `redrive local down` ends the processes and keeps it."
+        + "\n".join(_exports(answer))
+        + f"\n\nThe data is in {answer['folder']}; `redrive local down` ends the processes and"
+        " keeps it."
     )
+
+
+def _exports(answer: dict[str, Any]) -> list[str]:
+    """What to tell programs; passwords stay in their files, and out of the terminal."""
+    security = dict(answer.get("security", {}))
+    password_file = security.pop("password_file", None)
+    lines = [
+        f"export REDRIVE_{name.upper()}='{answer[name]}'"
+        for name in ("bootstrap", "database")
+        if name in answer
+    ]
+    lines += [f"export REDRIVE_SECURITY_{name.upper()}='{security[name]}'" for name in security]
+    if password_file:
+        lines.append(f"export REDRIVE_SECURITY_PASSWORD=\"$(cat '{password_file}')\"")
+    return lines
 
 
 def _overview(answer: dict[str, Any]) -> str:

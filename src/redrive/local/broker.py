@@ -17,6 +17,7 @@ from redrive.local.java import find_java
 from redrive.local.member import Member
 from redrive.local.ports import HOST
 from redrive.local.processes import Identity
+from redrive.local.securing import Securing
 
 LOGGING = Path(__file__).with_name("log4j2.xml")
 
@@ -26,6 +27,8 @@ class BrokerPlan:
     node: int
     port: int
     controller_port: int
+    tls_port: int = 0
+    """For mutual TLS, where the stack is secured."""
 
 
 def new_cluster_id() -> str:
@@ -50,11 +53,13 @@ class Broker(Member):
         cluster_id: str,
         jars_home: Path,
         short_lived: bool,
+        securing: Securing | None = None,
     ) -> None:
         super().__init__(f"kafka-{plan.node}", local, plan.port)
         self.node = plan.node
         self._plan, self._cluster, self._cluster_id = plan, cluster, cluster_id
         self._short_lived, self._jars_home = short_lived, jars_home
+        self._securing = securing
 
     @property
     def address(self) -> str:
@@ -71,8 +76,9 @@ class Broker(Member):
             return
         shutil.rmtree(self._data, ignore_errors=True)
         tool = self._java("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c")
+        first = [] if self._securing is None else [self._securing.format_argument()]
         done = subprocess.run(
-            [*tool, str(self._properties)], capture_output=True, text=True, check=False
+            [*tool, str(self._properties), *first], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             said = (done.stdout + done.stderr).strip()[-500:]
@@ -89,7 +95,11 @@ class Broker(Member):
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        from redrive.local.clients import client_config
+
+        security = {} if self._securing is None else self._securing.by_password()
+        config = client_config(self.address, security)
+        admin = AdminClient({**config, "log_level": 0})
         try:
             return self.node in admin.list_topics(timeout=2).brokers
         except KafkaException:
@@ -123,14 +133,20 @@ class Broker(Member):
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     def _place(self) -> dict[str, str]:
-        controller = f"CONTROLLER://{HOST}:{self._plan.controller_port}"
         voters = ",".join(f"{peer.node}@{HOST}:{peer.controller_port}" for peer in self._cluster)
-        return {
+        place = {
             "node.id": str(self.node),
             "controller.quorum.voters": voters,
-            "listeners": f"PLAINTEXT://{self.address},{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
             "log.dirs": str(self._data),
+        }
+        if self._securing is not None:
+            plan = self._plan
+            return place | self._securing.broker_settings(
+                plan.port, plan.tls_port, plan.controller_port
+            )
+        return place | {
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{HOST}:{self._plan.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
         }
 
 

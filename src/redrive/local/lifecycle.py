@@ -49,6 +49,8 @@ def up(
         folders.usable(local)
         plan = Plan.load(local) or Plan.new(local, wish, jars_home, short_lived=short_lived)
         plan.check(wish)
+        if plan.securing is not None:
+            plan.securing.prepare()
         jars.fetch("kafka", plan.jars_home)  # here, since its progress and time are its own
         return _start(plan, wish)
 
@@ -72,6 +74,14 @@ def running(home: Path) -> list[Member]:
     """Those of the stack's processes that live."""
     plan = Plan.load(local_folder(home))
     return [member for member in plan.members() if member.running] if plan else []
+
+
+def plan_of(home: Path) -> Plan:
+    """The plan of a stack that runs."""
+    plan = Plan.load(local_folder(home))
+    if plan is None or not all(member.running for member in plan.members()):
+        raise LocalError("No stack runs here; `redrive local up` starts one.")
+    return plan
 
 
 def end_all(members: Sequence[Member], *, discard: bool) -> None:

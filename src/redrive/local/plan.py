@@ -12,6 +12,7 @@ from redrive.local import folders, ports
 from redrive.local.broker import Broker, BrokerPlan, new_cluster_id
 from redrive.local.member import Member
 from redrive.local.postgres import Postgres, data_folder
+from redrive.local.securing import Securing
 
 FILE = "stack.json"
 PATHS = ("postgres_data", "jars_home")
@@ -25,6 +26,7 @@ class Wish:
     brokers: int | None = None
     kafka_port: int | None = None
     postgres_port: int | None = None
+    secure: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Plan:
     postgres_data: Path
     jars_home: Path
     short_lived: bool
+    secure: bool = False
 
     @classmethod
     def load(cls, local: Path) -> Plan | None:
@@ -56,8 +59,16 @@ class Plan:
     def new(cls, local: Path, wish: Wish, jars_home: Path, *, short_lived: bool) -> Plan:
         nodes = range(1, _count(wish) + 1)
         blank = tuple(BrokerPlan(node, port=0, controller_port=0) for node in nodes)
-        data = data_folder(local)
-        return cls(local, new_cluster_id(), blank, 0, data, jars_home, short_lived)
+        return cls(
+            local=local,
+            cluster_id=new_cluster_id(),
+            brokers=blank,
+            postgres_port=0,
+            postgres_data=data_folder(local),
+            jars_home=jars_home,
+            short_lived=short_lived,
+            secure=bool(wish.secure),
+        )
 
     def save(self) -> None:
         content = asdict(self) | {name: str(getattr(self, name)) for name in PATHS}
@@ -68,6 +79,15 @@ class Plan:
     def bootstrap(self) -> str:
         return ",".join(f"{ports.HOST}:{broker.port}" for broker in self.brokers)
 
+    @property
+    def tls_bootstrap(self) -> str:
+        """For mutual TLS, where the stack is secured."""
+        return ",".join(f"{ports.HOST}:{broker.tls_port}" for broker in self.brokers)
+
+    @property
+    def securing(self) -> Securing | None:
+        return Securing(self.local / "security") if self.secure else None
+
     def all_brokers(self) -> list[Broker]:
         return [
             Broker(
@@ -77,6 +97,7 @@ class Plan:
                 cluster_id=self.cluster_id,
                 jars_home=self.jars_home,
                 short_lived=self.short_lived,
+                securing=self.securing,
             )
             for plan in self.brokers
         ]
@@ -91,6 +112,8 @@ class Plan:
     def ports(self) -> Iterator[int]:
         for broker in self.brokers:
             yield from (broker.port, broker.controller_port)
+            if self.secure:
+                yield broker.tls_port
         yield self.postgres_port
 
     def with_usable_ports(self, wish: Wish) -> Plan:
@@ -101,17 +124,23 @@ class Plan:
             wanted = None if wish.kafka_port is None else wish.kafka_port + number
             port = _choose(wanted, broker.port, "--kafka-port", taken)
             controller = _choose(None, broker.controller_port, "", taken)
-            brokers.append(replace(broker, port=port, controller_port=controller))
+            tls = _choose(None, broker.tls_port, "", taken) if self.secure else 0
+            brokers.append(replace(broker, port=port, controller_port=controller, tls_port=tls))
         postgres = _choose(wish.postgres_port, self.postgres_port, "--postgres-port", taken)
         return replace(self, brokers=tuple(brokers), postgres_port=postgres)
 
     def check(self, wish: Wish) -> None:
-        """A stack with data keeps its number of brokers."""
+        """A stack with data keeps its number of brokers, and whether it is secured."""
         if wish.brokers not in (None, len(self.brokers)):
             raise LocalError(
                 f"The stack in {self.local} has {len(self.brokers)} broker(s), not "
                 f"{wish.brokers}; `redrive local up --fresh --brokers {wish.brokers}` throws its "
                 "data away and starts anew, or set REDRIVE_HOME to another folder."
+            )
+        if wish.secure and not self.secure:
+            raise LocalError(
+                f"The stack in {self.local} is not secured; `redrive local up --fresh --secure` "
+                "throws its data away and starts anew, or set REDRIVE_HOME to another folder."
             )
 
     def check_running(self, wish: Wish) -> None:

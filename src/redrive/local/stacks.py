@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from redrive.config import SettingsArguments
+from redrive.errors import LocalError
 from redrive.local import folders, lifecycle, watchdog
 from redrive.local.broker import Broker
+from redrive.local.clients import client_config
 from redrive.local.member import Member
 from redrive.local.plan import Plan, Wish
 from redrive.local.postgres import Postgres
+from redrive.local.securing import Securing, checked_name
+from redrive.local.users import Users
+from redrive.permissions import Permission
 
 
 class Stack:
@@ -26,30 +34,82 @@ class Stack:
         self.bootstrap = plan.bootstrap
         self.brokers: list[Broker] = plan.all_brokers()
         self.postgres: Postgres = plan.postgres()
+        self._plan = plan
 
     @property
     def database(self) -> str:
         """The DSN; it names the file with the password, not the password."""
         return self.postgres.dsn()
 
+    @property
+    def settings(self) -> SettingsArguments:
+        """Where Kafka is and how the administrator gets in, for `App(**...)` and the like."""
+        securing = self._plan.securing
+        if securing is None:
+            return {"bootstrap": self.bootstrap}
+        return {"bootstrap": self.bootstrap, "security": securing.by_password()}
+
+    def add_user(
+        self, name: str, permissions: Iterable[Permission] = (), *, certificate: bool = False
+    ) -> SettingsArguments:
+        """The settings of a new user of a secured stack, who may do that and nothing else.
+
+        It comes in by a password of its own; with `certificate`, by mutual TLS instead.
+        """
+        securing = self._securing()
+        checked_name(name)
+        if not certificate:
+            self.users.add(name, securing.new_password(name))
+        self.users.grant(name, permissions)
+        if certificate:
+            where, security = self._plan.tls_bootstrap, securing.by_certificate(name)
+        else:
+            where, security = self.bootstrap, securing.by_password(name)
+        return {"bootstrap": where, "security": security}
+
+    @cached_property
+    def users(self) -> Users:
+        """Who may do what on a secured stack."""
+        self._securing()
+        return Users(self.client())
+
+    def client(self, settings: SettingsArguments | None = None) -> dict[str, Any]:
+        """Settings for a client of confluent_kafka's: the administrator's, unless others are given.
+
+        They hold secrets: never print them.
+        """
+        given = self.settings if settings is None else settings
+        return client_config(given["bootstrap"], given.get("security", {}))
+
+    def _securing(self) -> Securing:
+        if self._plan.securing is None:
+            raise LocalError("This stack is not secured; `stack(secure=True)` starts one that is.")
+        return self._plan.securing
+
 
 @contextmanager
 def stack(
-    brokers: int | None = None, *, home: str | Path | None = None, ephemeral: bool = False
+    brokers: int | None = None,
+    *,
+    home: str | Path | None = None,
+    ephemeral: bool = False,
+    secure: bool = False,
 ) -> Iterator[Stack]:
     """`redrive local up` and `down` around a block; what ran before is left running.
 
     An ephemeral stack has a temporary folder and ports of its own, which are gone at the end.
-    Either way the processes end with this one, whatever ends it.
+    Either way the processes end with this one, whatever ends it. A secured one has TLS, users with
+    passwords or certificates, and permissions.
     """
     jars_home = folders.home(home)
+    wish = Wish(brokers, secure=secure or None)
     with _folder(jars_home, temporary=ephemeral) as folder:
         dog = None
         if not lifecycle.running(folder):
             dog = watchdog.start(folder, delete=ephemeral)
         started: list[Member] = []
         try:
-            up = lifecycle.up(folder, Wish(brokers), jars_home=jars_home, short_lived=ephemeral)
+            up = lifecycle.up(folder, wish, jars_home=jars_home, short_lived=ephemeral)
             started = up.started
             yield Stack(up.plan, folder)
         finally:

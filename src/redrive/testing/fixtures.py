@@ -30,6 +30,15 @@ def redrive_stack() -> Iterator[Stack]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def redrive_secure_stack() -> Iterator[Stack]:
+    """The same with TLS, users and permissions, for the whole session."""
+    from redrive.local import stack
+
+    with stack(ephemeral=True, secure=True) as running:
+        yield running
+
+
 @pytest.fixture
 def redrive_prefix(request: pytest.FixtureRequest) -> str:
     """A name no other test has, for topics, groups and apps: letters, digits, `-`."""

@@ -1,0 +1,115 @@
+"""Users of a secured stack, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from redrive.errors import LocalError
+from redrive.kafka.rdkafka import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from redrive.local.waiting import wait_until
+from redrive.permissions import Permission
+
+_SECONDS: Final = 15.0
+_ITERATIONS: Final = 4096
+_RESOURCES: Final = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+
+
+class Users:
+    """Made, allowed and forbidden things by the administrator; in force when a call returns."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._admin = AdminClient({**config, "log_level": 0})
+
+    def add(self, name: str, password: str) -> None:
+        """Let a user in by a password; once more: by another one."""
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
+        change = UserScramCredentialUpsertion(name, how, password.encode())
+        asked = self._admin.alter_user_scram_credentials([change])
+        _done(f"make the user {name}", asked[name].result)
+        self._wait(f"the user {name}", lambda: self._knows(name))
+
+    def grant(self, name: str, permissions: Iterable[Permission]) -> None:
+        """Allow a user that, and leave the rest as it is."""
+        wanted = [each for one in permissions for each in _bindings(name, one, AclBinding)]
+        for asked in self._admin.create_acls(wanted).values() if wanted else ():
+            _done(f"allow {name} something", asked.result)
+        self._wait(f"what {name} may do", lambda: set(wanted) <= self._allowed(name))
+
+    def revoke(self, name: str, permissions: Iterable[Permission]) -> None:
+        """Take that away from a user, and leave the rest as it is."""
+        gone = [each for one in permissions for each in _bindings(name, one, AclBinding)]
+        filters = [each for one in permissions for each in _bindings(name, one, AclBindingFilter)]
+        for asked in self._admin.delete_acls(filters).values() if filters else ():
+            _done(f"forbid {name} something", asked.result)
+        self._wait(f"what {name} may not do", lambda: self._allowed(name).isdisjoint(gone))
+
+    def _knows(self, name: str) -> bool:
+        asked: Any = self._admin.describe_user_scram_credentials([name])
+        try:
+            asked[name].result()
+        except KafkaException:
+            return False
+        return True
+
+    def _allowed(self, name: str) -> set[AclBinding]:
+        anything: Any = None
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            anything,
+            ResourcePatternType.ANY,
+            _principal(name),
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        return set(_done("list permissions", self._admin.describe_acls(everything).result))
+
+    def _wait(self, what: str, fulfilled: Callable[[], bool]) -> None:
+        # The controller has it written down at once; brokers follow.
+        if not wait_until(fulfilled, _SECONDS):
+            raise LocalError(f"Kafka did not take up {what} within {_SECONDS:.0f} s.")
+
+
+def _bindings(name: str, one: Permission, make: Callable[..., Any]) -> list[Any]:
+    pattern = ResourcePatternType.PREFIXED if one.prefixed else ResourcePatternType.LITERAL
+    return [
+        make(
+            _RESOURCES[one.resource],
+            one.name,
+            pattern,
+            _principal(name),
+            "*",
+            AclOperation[each],
+            AclPermissionType.ALLOW,
+        )
+        for each in one.operations
+    ]
+
+
+def _principal(name: str) -> str:
+    return f"User:{name}"
+
+
+def _done(what: str, result: Callable[..., Any]) -> Any:
+    try:
+        return result(_SECONDS)
+    except KafkaException as raised:
+        raise LocalError(f"Kafka does not {what}: {raised.args[0].str()}") from None
