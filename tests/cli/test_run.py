@@ -268,6 +268,7 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
     [
         (["--engine", "worker", "--drain", "soon"], "'soon' is not a duration"),
         (["--engine", "worker", "--revoke-wait", "never"], "'never' is not a duration"),
+        (["--engine", "worker", "--dynamic", "--instance", "me"], "has no name"),
         (["--engine", "worker"], "no Kafka address"),
         (["--once", "--until-empty"], "exclude each other"),
         (["--spark-conf", "spark.ui.port"], "write name=value"),

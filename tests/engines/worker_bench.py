@@ -28,16 +28,22 @@ class Message:
     """What librdkafka gives: a record, or an event of its partition."""
 
     def __init__(
-        self, offset: int, *, key: bytes = b"k", value: bytes = b"v", error: int | None = None
+        self,
+        offset: int,
+        *,
+        key: bytes = b"k",
+        value: bytes = b"v",
+        topic: str = "t",
+        error: int | None = None,
     ) -> None:
-        self._offset, self._key, self._value = offset, key, value
+        self._offset, self._key, self._value, self._topic = offset, key, value, topic
         self._error = None if error is None else KafkaError(error)
 
     def error(self) -> KafkaError | None:
         return self._error
 
     def topic(self) -> str:
-        return "t"
+        return self._topic
 
     def partition(self) -> int:
         return 0
@@ -90,11 +96,12 @@ class FakeConsumer:
     def seek(self, place: Any) -> None:
         self.sought.append(place.offset)
 
-    def pause(self, _: list[Any]) -> None:
-        self.paused.append(True)
+    def pause(self, partitions: list[Any]) -> None:
+        if partitions:
+            self.paused.append(True)
 
-    def resume(self, _: list[Any]) -> None:
-        if self.paused and self.paused[-1]:
+    def resume(self, partitions: list[Any]) -> None:
+        if partitions and self.paused and self.paused[-1]:
             self.paused.append(False)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
@@ -148,6 +155,7 @@ class Bench:
         self.postponed: list[TopicPartition] = []
         self.assignment = Assignment(
             app=app,
+            topics=["t"],
             scope=self.scope,
             dispatcher=self.dispatcher,
             delivering=self.delivering,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
@@ -288,6 +290,22 @@ def test_a_partition_that_comes_again_is_not_paused(shop):
     assert made.bench.consumer.paused == [True, False]
     made.bench.step(*messages(0, 1))
     assert made.bench.consumer.paused == [True, False, True]
+
+
+# What is not subscribed
+
+
+def test_a_partition_that_nobody_subscribed_to_is_neither_read_nor_committed(shop):
+    made = shop()
+    consumer = made.bench.consumer
+    left = SimpleNamespace(topic="left", partition=0)
+    made.bench.assignment.on_assign(consumer, [left])
+    assert consumer.paused == [True]
+    assert made.bench.assignment.foreign == {("left", 0)}
+    made.bench.step(Message(0, topic="left"))
+    assert (made.calls, consumer.commits) == ([], [(0, "")])
+    made.bench.assignment.on_revoke(consumer, [left])
+    assert not made.bench.assignment.foreign
 
 
 # Errors

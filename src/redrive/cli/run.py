@@ -101,9 +101,17 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         str | None,
         typer.Option(
             help="Worker: its name in the group, over restarts; this machine's and a"
-            " number unless said."
+            " number by default."
         ),
     ] = None,
+    dynamic: Annotated[
+        bool,
+        typer.Option(
+            "--dynamic",
+            help="Worker: join without a name and leave the group when stopped; for pods of a"
+            " Deployment, whose names change.",
+        ),
+    ] = False,
     max_in_flight: Annotated[
         int, typer.Option(min=1, help="Worker: at most so many records of a partition in flight.")
     ] = MAX_IN_FLIGHT,
@@ -141,6 +149,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
             until=until,
             protocol=group_protocol,
             instance=instance,
+            dynamic=dynamic,
             max_in_flight=max_in_flight,
             max_bytes_in_flight=max_bytes_in_flight,
             drain=milliseconds(drain),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,7 @@ class Assignment:
         self,
         *,
         app: App,
+        topics: Collection[str],
         scope: Scope,
         dispatcher: Dispatcher,
         delivering: Delivering,
@@ -55,8 +56,12 @@ class Assignment:
         """Whether the group has told this worker which partitions it has, if any."""
         self.ends: dict[TopicPartition, int] = {}
         """Where partitions end that shall not be read further."""
+        self.foreign: set[TopicPartition] = set()
+        """Partitions that the group assigned although nobody here subscribes to their topics: they
+        are neither read nor committed."""
         self.commits: Commits
         self._app = app
+        self._topics = frozenset(topics)
         self._scope = scope
         self._dispatcher = dispatcher
         self._delivering = delivering
@@ -74,7 +79,7 @@ class Assignment:
         """Partitions come: they begin at what was committed."""
         self._counting.rebalances["assigned"] += 1
         self.settled = True
-        found = places(assigned)
+        found, foreign = self._sorted_out(places(assigned))
         log.info("assigned: %s", ", ".join(map(str, found)) or "nothing more")
         try:
             producers = self._beginnings.fence_off(found)
@@ -92,8 +97,9 @@ class Assignment:
             consumer.incremental_unassign(assigned)
             return
         consumer.incremental_assign(
-            [kafkas(place, Position(starts[place].offset)) for place in found]
+            [kafkas(place, Position(starts[place].offset)) for place in found] + foreign
         )
+        consumer.pause(foreign)
         # librdkafka remembers that a partition was paused, also when it was away meanwhile.
         consumer.resume([kafkas(place) for place in found])
         for place in found:
@@ -102,6 +108,7 @@ class Assignment:
     def on_revoke(self, consumer: Any, revoked: list[Any]) -> None:
         """Partitions go: end what runs, commit, forget."""
         self._counting.rebalances["revoked"] += 1
+        self.foreign.difference_update(places(revoked))
         found = [each for place in places(revoked) if (each := self.partitions.get(place))]
         log.info("revoked: %s", ", ".join(str(each.place) for each in found) or "nothing")
         self.finish(found, self.revoke_wait)
@@ -113,6 +120,7 @@ class Assignment:
         """Others have them already: whatever was under way no longer counts."""
         self._counting.rebalances["lost"] += 1
         self.settled = False
+        self.foreign.difference_update(places(gone))
         found = [each for place in places(gone) if (each := self.partitions.get(place))]
         log.warning("lost: %s", ", ".join(str(each.place) for each in found) or "nothing")
         for each in found:
@@ -168,6 +176,12 @@ class Assignment:
         self._dispatcher.remove(each.processor)
         self._delivering.forget(each)
         self.partitions.pop(each.place, None)
+
+    def _sorted_out(self, assigned: list[TopicPartition]) -> tuple[list[TopicPartition], list[Any]]:
+        """Those to be read, and in librdkafka's words those that are not: see `rejoining.py`."""
+        foreign = [place for place in assigned if place.topic not in self._topics]
+        self.foreign.update(foreign)
+        return [place for place in assigned if place not in self.foreign], [*map(kafkas, foreign)]
 
     def _name_topics(self, found: list[TopicPartition]) -> None:
         known: dict[str, str] = self._scope.topic_ids  # type: ignore[assignment]  # -- this worker's own

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redrive.app import App
     from redrive.engines.worker.assignment import Assignment
     from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.rejoining import Rejoining
     from redrive.kafka.log import KafkaLog
     from redrive.kafka.progress import KafkaProgress
     from redrive.ports import Clock
@@ -46,6 +47,7 @@ class Looking:
         counting: Counting,
         clock: Clock,
         until: Until,
+        rejoining: Rejoining,
     ) -> None:
         self.over = threading.Event()
         """Set when a run that shall end is over."""
@@ -58,6 +60,7 @@ class Looking:
         self._counting = counting
         self._clock = clock
         self._until: Until = until
+        self._rejoining = rejoining
         self._status: dict[Lane, dict[str, Any]] = {"main": {}, "retry": {}}
         self._trouble = ""
         self._lost: list[str] = []
@@ -87,8 +90,8 @@ class Looking:
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> None:
-        """Look once."""
+    def look(self) -> tuple[Ends, Mapping[TopicPartition, int]]:
+        """Look once: where all partitions of the app end, and how far they are."""
         before = self._outcomes()
         ends = self._ends()
         positions = self._positions(ends)
@@ -99,12 +102,13 @@ class Looking:
             self._once(positions)
         elif self._until == "empty":
             self._empty(before, ends, positions)
+        return ends, positions
 
     def _run(self) -> None:
         every = _EVERY if self._until == "stopped" else _EVERY_WHEN_ENDING
         while not self._closing.wait(every):
             try:
-                self.look()
+                self._rejoining.look(*self.look())
             except RedriveError as error:
                 if not self._trouble:
                     log.warning("%s; goes on trying", error)

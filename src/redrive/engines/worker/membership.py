@@ -21,10 +21,18 @@ _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]")
 class Membership:
     """A name that no other process of this machine uses for the app as long as this one lives."""
 
-    def __init__(self, app: str, given: str | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        app: str,
+        given: str | None = None,
+        folder: Path | None = None,
+        *,
+        dynamic: bool = False,
+    ) -> None:
         self._file: IO[str] | None = None
-        if given is not None:
-            self.instance = given
+        self.instance: str | None = given
+        """None: without a name, as a member that leaves the group when it stops."""
+        if given is not None or dynamic:
             return
         folder = folder or folder_of("workers")
         held = hold_first(folder, (f"{app}-{number}" for number in range(_MOST)))

@@ -59,7 +59,14 @@ class WorkerCollector(RunCollector):
             labels=["app"],
         )
         refused.add_metric([name], self._worker.refused)
-        yield from (partitions, refused)
+        unassigned = GaugeMetricFamily(
+            "redrive_unassigned_partitions",
+            "Partitions of the app's topics that no worker is assigned.",
+            labels=["app", "topic"],
+        )
+        for topic, count in self._worker.rejoining.unassigned.items():
+            unassigned.add_metric([name, topic], count)
+        yield from (partitions, refused, unassigned)
 
     def _one(self, name: str, text: str, count: int) -> CounterMetricFamily:
         metric = CounterMetricFamily(name, text, labels=["app"])

@@ -28,11 +28,13 @@ from redrive.engines.worker.loop import Loop, NameInUseError
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.one_core import OneCore
 from redrive.engines.worker.options import Options
+from redrive.engines.worker.rejoining import Rejoining
 from redrive.engines.worker.reopening import Reopening
 from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import make_handle, report_error
+from redrive.kafka.groups import members_of
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
@@ -81,9 +83,9 @@ class Worker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._clock = WallClock()
-        admin = Admin(settings)
-        self._log = KafkaLog(settings, app.name, admin=admin)
-        self._progress = KafkaProgress(settings, app.name, admin=admin)
+        self._admin = Admin(settings)
+        self._log = KafkaLog(settings, app.name, admin=self._admin)
+        self._progress = KafkaProgress(settings, app.name, admin=self._admin)
         self._publisher = KafkaPublisher(settings)
         self._topics = [*app.handlers, *self._waiting_topics()]
         self._scope = Scope(app, {}, clock=self._clock)
@@ -104,6 +106,7 @@ class Worker:
         )
         self._assignment = Assignment(
             app=app,
+            topics=self._topics,
             scope=self._scope,
             dispatcher=self._dispatcher,
             delivering=self._delivering,
@@ -113,6 +116,14 @@ class Worker:
             revoke_wait=options.revoke_wait / 1000,
             on_trouble=self._note_error,
             on_postponed=self._on_postponed,
+        )
+        self._membership = Membership(app.name, options.instance, dynamic=options.dynamic)
+        self.rejoining = Rejoining(
+            self._membership.instance if options.protocol == "classic" else None,
+            self._topics,
+            self._assignment,
+            members=lambda: members_of(self._admin, app.name),
+            rejoin=lambda: self._loop.ask(self._rejoin),
         )
         self._looking = Looking(
             app=app,
@@ -124,8 +135,8 @@ class Worker:
             counting=self.counting,
             clock=self._clock,
             until=options.until,
+            rejoining=self.rejoining,
         )
-        self._membership = Membership(app.name, options.instance)
         self._one_core: OneCore | None = None
         self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
 
@@ -220,8 +231,13 @@ class Worker:
             self._note_error(error)
             log.debug("the worker ended", exc_info=error)
         finally:
-            self._close_all()
-            self._ended.set()
+            try:
+                self._close_all()
+            except BaseException as error:
+                self._note_error(error)
+                log.debug("the worker did not close", exc_info=error)
+            finally:
+                self._ended.set()
 
     def _join(self) -> None:
         self._consumer.subscribe(
@@ -244,6 +260,12 @@ class Worker:
             self._assignment.close(each)
         self._stopping.wait(_NAME_WAIT)
         self._make_loop()
+        self._join()
+
+    def _rejoin(self) -> None:
+        """Leave, also as a static member, and join again: the group shares out anew."""
+        self._assignment.settled = False
+        self._consumer.unsubscribe()
         self._join()
 
     def _reap(self) -> None:
