@@ -250,9 +250,29 @@ def test_in_order_of_the_partition_all_wait_for_a_slow_one(monkeypatch):
     assert bench.calls == [b"a1", b"b1", b"c1"]
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+def test_those_that_wait_do_not_overtake_one_that_is_given_back(ordering):
+    bench = Bench(nothing, ordering=ordering, retry=RetryPolicy(first=GiveBack(3)))
+    bench.processor._lanes.quick = False
+    bench.offer("a1")
+    lot = bench.dispatcher.take()
+    bench.processor._lanes.quick = True  # meanwhile others of the partition came back, quickly
+    bench.offer("a2", "a3", start=1)
+    bench.dispatcher.report(lot, [Retry("not yet")])
+    assert bench.dispatcher.take() is None
+    assert bench.dispatcher.take_seek(bench.processor) == 0
+    bench.offer("a1", "a2", "a3")
+    bench.clock.advance(60_000)
+    bench.dispatcher.tick()
+    bench.executor.run()
+    assert bench.calls == [b"a1", b"a2", b"a3"]
+    assert bench.committable == 3
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     ordering=st.sampled_from(ORDERINGS),
+    first=st.sampled_from([InPlace, GiveBack]),
     chunks=st.lists(
         st.lists(
             st.tuples(st.sampled_from("abc"), st.sampled_from(["", "", "", "", "fails", "slow"])),
@@ -263,8 +283,10 @@ def test_in_order_of_the_partition_all_wait_for_a_slow_one(monkeypatch):
         max_size=8,
     ),
 )
-def test_each_runs_until_it_is_done_in_its_order_whatever_fails_or_takes_long(ordering, chunks):
-    retry = RetryPolicy("1s", first=InPlace(attempts=3, backoff=Backoff("1ms", jitter=0)))
+def test_each_runs_until_it_is_done_in_its_order_whatever_fails_or_takes_long(
+    ordering, first, chunks
+):
+    retry = RetryPolicy("1s", first=first(attempts=3, backoff=Backoff("1ms", jitter=0)))
     done: dict[bytes | None, list[int]] = defaultdict(list)
     wait = threading.Event().wait
 
@@ -280,20 +302,22 @@ def test_each_runs_until_it_is_done_in_its_order_whatever_fails_or_takes_long(or
     patch = pytest.MonkeyPatch()
     patch.setattr(straight, "_SLOW", 0.001)
     executor = threaded(bench)
-    total = 0
-    for chunk in chunks:
-        records = [
-            Record("in", 0, total + number, key.encode(), what.encode())
-            for number, (key, what) in enumerate(chunk)
-        ]
-        total += len(chunk)
-        bench.dispatcher.offer(bench.processor, records)
+    log = [
+        Record("in", 0, offset, key.encode(), what.encode())
+        for offset, (key, what) in enumerate(pair for chunk in chunks for pair in chunk)
+    ]
+    total, read = len(log), 0
+    while len(bench.ended) < total:
+        ahead = log[read : read + len(chunks[read % len(chunks)])]
+        bench.dispatcher.offer(bench.processor, ahead)
+        read += len(ahead)
         bench.dispatcher.tick()
         bench.processor._lanes.quick = True
-    with bench.dispatcher.changed:
-        while len(bench.ended) < total:
-            bench.dispatcher.changed.wait(0.001)
-            bench.dispatcher.tick()
+        back = bench.dispatcher.take_seek(bench.processor)
+        read = read if back is None else back
+        with bench.dispatcher.changed:
+            if read == total and len(bench.ended) < total:
+                bench.dispatcher.changed.wait(0.001)
     executor.close()
     patch.undo()
     assert sorted(bench.ended) == list(range(total))

@@ -195,6 +195,7 @@ class PartitionProcessor:
             if lot.seconds is not None and lot.reported:
                 self._lanes.note_pace(lot.seconds, lot.reported)
         if report.given_back:
+            self.fresh.spread(now, report)  # they stand behind it, and go back with it
             self._given_back.take(report)
         self._put_back(lot, again, holds, finished=finished)
         return report

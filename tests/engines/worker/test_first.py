@@ -91,6 +91,37 @@ def test_given_back_records_are_read_again_counted_and_lose_nobody(world, start,
     assert run.worker.counting.rebalances["lost"] == 0
 
 
+def test_no_record_of_a_quick_handler_overtakes_one_that_is_given_back(world, start):
+    """Some take long: so records of one key wait straight, and in its lane, at the same time."""
+    target = world.app(
+        """
+        from redrive import GiveBack
+
+        app = App(NAME, ordering="key", concurrency=8)
+        last = {}
+
+        @app.handler(topic("in"), retry=RetryPolicy(
+            first=GiveBack(attempts=4, backoff=Backoff("3ms", factor=1, jitter=0))))
+        def handle(record, ctx):
+            number = record.offset
+            if number < last.get(record.key, 0):
+                note(overtaken=number, by=last[record.key])
+            if number % 401 == 0:
+                time.sleep(0.03)
+            if number % 97 == 0 and ctx.tries <= 2:
+                raise Retry("again")
+            last[record.key] = number
+        """,
+        partitions=1,
+    )
+    topic = world.topic("in")
+    world.publisher.publish([Write(topic, b"%d" % (n * n % 499), b"") for n in range(12_000)])
+    run = start(target)
+    world.wait(run, "all", lambda: world.lag("in") == 0)
+    run.stop()
+    assert world.notes() == []
+
+
 def test_a_recovery_that_fails_does_not_bring_the_attempts_back(world, start):
     target = world.app("""
         from redrive import GiveBack
