@@ -18,7 +18,7 @@ from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.guarantees import Delivery
-from redrive.handler import Handler, accepts, is_async, name_of, topics_named
+from redrive.handler import Handler, accepts, as_called, is_async, name_of, topics_named
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import Record
@@ -106,7 +106,7 @@ class App:
             self._add_handler(
                 Handler(
                     topic=topic,
-                    call=function,
+                    call=as_called(function),
                     is_async=is_async(function),
                     batch=batch,
                     ack=ack,
@@ -277,7 +277,7 @@ class App:
         recover = self._recoveries.get(handler.topic, self._recoveries.get(None))
         both = (*(self.sends or ()), *(handler.sends or ()))
         return handler.replace(
-            recover=recover,
+            recover=None if recover is None else as_called(recover),
             recover_is_async=recover is not None and is_async(recover),
             sends=None if self.sends is None and handler.sends is None else both,
             recover_sends=None if self.sends is None else both,

@@ -173,7 +173,7 @@ def text_of(error: BaseException) -> str:
     """The error's text, also where its own `__str__` fails."""
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 -- a __str__ that raises must not hide the failure
+    except BaseException as broken:  # noqa: BLE001 -- a __str__ that raises must not hide the failure
         return f"(no text: {type(broken).__name__} in {type(error).__name__}.__str__)"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any
 
 from redrive.choices import Ack
@@ -56,11 +58,42 @@ class Handler:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
-    called = getattr(function, "__call__", None)  # noqa: B004 -- an object may be async in its __call__
-    # A decorator may make a function async, or hand an async function's coroutine on.
-    asked = (function, inspect.unwrap(function), called)
-    return any(map(inspect.iscoroutinefunction, asked))
+    """Whether calling it returns something to await; of a wrapped function: whether it may."""
+    return _is_async_itself(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
+
+
+def yields(function: Callable[..., Any]) -> bool:
+    """Whether calling it returns a generator, without running anything."""
+    asked = (function, _when_called(function))
+    return any(map(inspect.isgeneratorfunction, asked)) or any(
+        map(inspect.isasyncgenfunction, asked)
+    )
+
+
+def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as it is called: the same, but for a plain wrapper of an async function.
+
+    Such a wrapper may return the coroutine, or run it itself and return when it has ended. So it is
+    called on a thread, where it may use an event loop of its own; what it returns is awaited, if it
+    can be.
+    """
+    if _is_async_itself(function) or not is_async(function):
+        return function
+
+    @wraps(function)
+    async def call(*arguments: object) -> object:
+        returned = await asyncio.to_thread(function, *arguments)
+        return await returned if isinstance(returned, Awaitable) else returned
+
+    return call
+
+
+def _is_async_itself(function: Callable[..., Any]) -> bool:
+    return any(map(inspect.iscoroutinefunction, (function, _when_called(function))))
+
+
+def _when_called(function: Callable[..., Any]) -> object:
+    return getattr(function, "__call__", None)  # noqa: B004 -- an object says by it what it is
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -12,7 +12,7 @@ from redrive.backoff import GiveBack
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
 from redrive.config import SettingsArguments
 from redrive.guarantees import GUARANTEES, Delivery
-from redrive.handler import Handler, accepts, name_of
+from redrive.handler import Handler, accepts, name_of, yields
 from redrive.record import is_topic_name
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _of_handler(app: App, handler: Handler) -> Iterator[str]:
         yield f"{name_of(handler.call)} must take ({', '.join(taken)})"
     if not (handler.batch is None or (_is_whole(handler.batch) and handler.batch >= 1)):
         yield f"batch is {handler.batch!r}: the most records per call, at least 1"
-    if inspect.isgeneratorfunction(handler.call) or inspect.isasyncgenfunction(handler.call):
+    if yields(handler.call):
         yield f"{name_of(handler.call)} yields, and would never run: use ctx.send instead"
     if handler.is_frame and handler.is_async:
         yield f"{name_of(handler.call)} is async: a frame handler says what Spark shall do"

@@ -8,63 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
+from executor_shop import Form, Shop, app_with, records
 
 from redrive import App, Context, Record
-from redrive.choices import Ordering
-from redrive.processing.acks import AckTracker
-from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import (
-    AsyncExecutor,
-    Executor,
-    InlineExecutor,
-    ThreadExecutor,
-    executor_for,
-)
-from redrive.processing.outcomes import Outcome, Report
-from redrive.processing.processor import PartitionProcessor
+from redrive.processing.executors import AsyncExecutor, ThreadExecutor, executor_for
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
-from redrive.record import TopicPartition, Write
-from redrive.testing import VirtualClock
 
-Form = str
 FORMS = ["inline", "threads", "async"]
-
-
-class Shop:
-    """An app, an executor and one partition; `run` offers records and waits for their end."""
-
-    def __init__(self, form: Form, app: App) -> None:
-        self.scope = Scope(app, {})
-        resources = Resources(app)
-        self.executor: Executor = {
-            "inline": lambda: InlineExecutor(self.scope, resources),
-            "threads": lambda: ThreadExecutor(self.scope, resources, app.concurrency),
-            "async": lambda: AsyncExecutor(self.scope, resources, app.concurrency),
-        }[form]()
-        self.tracker = AckTracker()
-        self.tracker.assign()
-        self.outcomes: list[Outcome] = []
-        self.sent: list[tuple[int, list[Write]]] = []
-        self.all_settled = threading.Condition()
-        self.dispatcher = Dispatcher(VirtualClock(), app.concurrency, self.settle)
-        self.processor = PartitionProcessor(self.scope, TopicPartition("t", 0), self.tracker)
-        self.dispatcher.add(self.processor)
-        self.executor.start(self.dispatcher)
-
-    def settle(self, processor: PartitionProcessor, report: Report) -> None:
-        self.outcomes += report.outcomes
-        processor.settle(report.offsets)
-        self.sent += report.sent
-        with self.all_settled:
-            self.all_settled.notify_all()
-
-    def run(self, records: list[Record]) -> None:
-        self.dispatcher.offer(self.processor, records)
-        if isinstance(self.executor, InlineExecutor):
-            self.executor.run()
-        with self.all_settled:
-            assert self.all_settled.wait_for(lambda: self.tracker.in_flight == 0, timeout=60)
 
 
 @pytest.fixture(params=FORMS)
@@ -83,24 +34,6 @@ def shop(form: Form) -> Iterator[Callable[[App], Shop]]:
     yield open_shop
     for each in opened:
         each.executor.close()
-
-
-def records(count: int, keys: int = 10) -> list[Record]:
-    return [Record("t", 0, n, str(n % keys).encode(), b"v") for n in range(count)]
-
-
-def app_with(
-    form: Form, call: Callable[[Record, Context], None], ordering: Ordering = "key"
-) -> App:
-    """An app whose handler calls the function: as a coroutine where the form is async."""
-    app = App("shop", ordering=ordering, concurrency=8)
-
-    async def call_async(record: Record, ctx: Context) -> None:
-        await asyncio.sleep(0)
-        call(record, ctx)
-
-    app.handler("t")(call_async if form == "async" else call)
-    return app
 
 
 def test_every_record_is_handled_once_and_keys_in_order(

@@ -84,15 +84,6 @@ def test_a_handlers_own_timeout_is_its_own_error():
     assert sim.dead[0].envelope.error_type == "TimeoutError"
 
 
-def test_a_function_that_returns_a_coroutine_instead_of_running_it_is_an_error_not_a_success():
-    async def work(record):
-        raise AssertionError("never runs")
-
-    sim = run(app_with(lambda record, ctx: work(record)), b"v")
-    [dead] = sim.dead
-    assert "returned something to await: make it async def" in dead.envelope.error_message
-
-
 # Decoding
 
 

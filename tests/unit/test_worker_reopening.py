@@ -45,7 +45,7 @@ class Bench:
         self.answers: list[Any] = []
         self.may_fence = threading.Event()
         self.may_fence.set()
-        self.troubles: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+        self.troubles: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.over = False
         assignment: Any = SimpleNamespace(
             partitions=self.partitions,
@@ -59,6 +59,7 @@ class Bench:
             assignment,
             beginnings,
             on_trouble=self.troubles.put,
+            on_death=self.troubles.put,
             is_over=lambda: self.over,
         )
 
@@ -131,3 +132,10 @@ def test_lost_records_end_the_run(bench):
     bench.step()
     assert isinstance(bench.troubles.get(timeout=PATIENCE), DataLossError)
     assert bench.partitions == {}
+
+
+def test_a_mistake_of_ours_is_reported(bench):
+    bench.answers = [KeyError("a mistake of ours")]
+    bench.reopening.later([PLACE])
+    bench.step()
+    assert isinstance(bench.troubles.get(timeout=PATIENCE), KeyError)

@@ -42,8 +42,11 @@ class Till:
 
     def __init__(self):
         self.failures = []
+        self.deaths = []
         self.failed = threading.Event()
-        self.delivering = TransactionDelivering(Counting(Figures()), self._on_failure)
+        self.delivering = TransactionDelivering(
+            Counting(Figures()), self._on_failure, self.deaths.append
+        )
         app = App("shop", delivery="transaction")
         self.partition = Partition(Scope(app, {}), PLACE, Position(0), delay=None)
         self.producer = Producer()

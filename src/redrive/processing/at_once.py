@@ -173,7 +173,7 @@ def call_fresh(handler: Handler, record: Record, context: FreshContext) -> BaseE
             record.data = calls.decoded(context.work)
         returned = handler.call(record, context)
         if returned is not None:
-            calls.nothing_to_await(returned)
+            calls.check_returned(returned, handler.call, acked=False)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return calls.raised(context, error)
     context._open = False  # noqa: SLF001 -- as close() does, without the call

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from redrive.errors import HandlerTimeout
 from redrive.processing import calls
@@ -21,6 +21,9 @@ from redrive.processing.scope import Scope, UnderWay
 from redrive.processing.work import PENDING, Lot, Result, Work
 from redrive.record import Record
 
+if TYPE_CHECKING:
+    from redrive.processing.dispatcher import Dispatcher
+
 STRETCH: Final = 0.005
 """Seconds after which a stretch ends: its results are told only then."""
 TURN: Final = 0.05
@@ -30,6 +33,11 @@ REPORT_EVERY: Final = 0.001
 after them may take long."""
 
 Tell = Callable[[list[Result]], None]
+
+
+def teller(dispatcher: Dispatcher, lot: Lot) -> Tell:
+    """How results of a lot's first part are told."""
+    return lambda results: dispatcher.tell(lot, results)
 
 
 def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
@@ -139,9 +147,11 @@ async def call_batch_decoded(
     handler = works[0].handler
     try:
         if is_async:
-            await _within_timeout(works[0], handler.call(records, context))
+            returned = await _within_timeout(works[0], handler.call(records, context))
         else:
-            calls.nothing_to_await(handler.call(records, context))
+            returned = handler.call(records, context)
+        if returned is not None:
+            calls.check_returned(returned, handler.call, acked=False)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
         return calls.raised(context, error)
     return context.results()
@@ -160,7 +170,7 @@ def _call(work: Work, scope: Scope) -> Result:
             record.data = calls.decoded(work)
         returned = handler.call(record, context)
         if returned is not None:
-            calls.nothing_to_await(returned)
+            calls.check_returned(returned, handler.call, acked=handler.ack == "manual")
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return calls.raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
@@ -174,7 +184,7 @@ def _call_plainly(work: Work, scope: Scope) -> Result:
     try:
         returned = work.handler.call(work.record, context)
         if returned is not None:
-            calls.nothing_to_await(returned)
+            calls.check_returned(returned, work.handler.call, acked=False)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return calls.raised(context, error)
     context._open = False  # noqa: SLF001 -- as close() does, without the call
@@ -192,7 +202,9 @@ async def _call_async(work: Work, scope: Scope, *, decoded: bool = False) -> Res
     try:
         if handler.decode is not None and not decoded:
             record.data = calls.decoded(work)
-        await _within_timeout(work, handler.call(record, context))
+        returned = await _within_timeout(work, handler.call(record, context))
+        if returned is not None:
+            calls.check_returned(returned, handler.call, acked=handler.ack == "manual")
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
         return calls.raised(context, error)
     return PENDING if handler.ack == "manual" else context.close()
@@ -200,8 +212,9 @@ async def _call_async(work: Work, scope: Scope, *, decoded: bool = False) -> Res
 
 def _recover(work: Work, scope: Scope) -> Result:
     context, error = _recovery(work, scope)
+    recover: Callable[..., Any] = work.handler.recover  # type: ignore[assignment]  # -- it exists: this lot is of recoveries
     try:
-        calls.nothing_to_await(work.handler.recover(work.record, error, context))  # type: ignore[misc]  # -- it exists: this lot is of recoveries
+        calls.check_returned(recover(work.record, error, context), recover, acked=False)
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
         return calls.raised(context, failure)
     return context.close()
@@ -209,8 +222,10 @@ def _recover(work: Work, scope: Scope) -> Result:
 
 async def _recover_async(work: Work, scope: Scope) -> Result:
     context, error = _recovery(work, scope)
+    recover: Callable[..., Any] = work.handler.recover  # type: ignore[assignment]  # -- it exists: this lot is of recoveries
     try:
-        await work.handler.recover(work.record, error, context)  # type: ignore[misc]  # -- it exists: this lot is of recoveries
+        returned = await _within_timeout(work, recover(work.record, error, context))
+        calls.check_returned(returned, recover, acked=False)
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
         return calls.raised(context, failure)
     return context.close()
@@ -220,7 +235,8 @@ def _call_batch(works: Sequence[Work], scope: Scope) -> list[Result]:
     results, good, records, context = _batch(works, scope)
     if good:
         try:
-            calls.nothing_to_await(good[0].handler.call(records, context))
+            call = good[0].handler.call
+            calls.check_returned(call(records, context), call, acked=False)
         except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
             if len(good) == 1:
                 return _filled(results, [calls.raised(context, error)])
@@ -242,7 +258,9 @@ async def _call_batch_async(works: Sequence[Work], scope: Scope) -> list[Result]
     results, good, records, context = _batch(works, scope)
     if good:
         try:
-            await _within_timeout(good[0], good[0].handler.call(records, context))
+            call = good[0].handler.call
+            returned = await _within_timeout(good[0], call(records, context))
+            calls.check_returned(returned, call, acked=False)
         except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
             if len(good) == 1:
                 return _filled(results, [calls.raised(context, error)])
@@ -278,24 +296,26 @@ def _filled(results: list[Result], found: list[Result]) -> list[Result]:
 def _recovery(work: Work, scope: Scope) -> tuple[Context, BaseException | None]:
     try:
         work.record.data = calls.decoded(work)
-    except Exception:  # noqa: BLE001 -- a recovery is for records that cannot be handled
+    except BaseException as error:  # noqa: BLE001 -- a recovery is for records that cannot be handled
+        calls.blameless(error)
         work.record.data = None
     return RecoveryContext(work, scope), work.ending.error if work.ending else None
 
 
-async def _within_timeout(work: Work, call: Awaitable[object]) -> None:
+async def _within_timeout(work: Work, call: Awaitable[object]) -> object:
+    """What the function of a record returned; a recovery has the time that its handler has."""
     timeout = work.handler.timeout
     if timeout is None:
-        await call
-        return
+        return await call
     limit = asyncio.timeout(timeout / 1000)
     try:
         async with limit:
-            await call
+            return await call
     except TimeoutError as error:
         if not limit.expired():
             raise  # the handler's own: a call of its own took too long
+        what = "handler" if work.ending is None else "recovery"
         raise HandlerTimeout(
-            f"the handler of {work.handler.topic!r} did not end within {timeout} ms"
+            f"the {what} of {work.handler.topic!r} did not end within {timeout} ms"
             f" for {work.record.place}"
         ) from error

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from redrive.envelope import text_of
 from redrive.errors import Undecodable
+from redrive.handler import name_of
 from redrive.policy import causes
 from redrive.signals import Signal
+from redrive.threads import is_ctrl_c
 
 if TYPE_CHECKING:
     from redrive.processing.context import BatchContext, Context
@@ -22,7 +26,8 @@ def decoded(work: Work) -> object:
         return value
     try:
         return decode(value)
-    except Exception as error:
+    except BaseException as error:
+        blameless(error)
         retry_on = work.handler.retry.retry_on or ()
         if isinstance(error, Signal) or any(isinstance(cause, retry_on) for cause in causes(error)):
             raise  # a schema registry that is down is no reason to bury anybody
@@ -32,13 +37,30 @@ def decoded(work: Work) -> object:
         ) from error
 
 
-def nothing_to_await(returned: object) -> None:
-    """Refuse what a function returned to be awaited: its work has not begun, and never would."""
-    if returned is None or not isinstance(returned, Awaitable):
-        return
-    if isinstance(returned, Coroutine):
-        returned.close()
-    raise TypeError("the function is not async, but returned something to await: make it async def")
+def check_returned(returned: object, function: Callable[..., object], *, acked: bool) -> None:
+    """Refuse what stands for work that has not been done: nobody would do it, or hear how it ended.
+
+    With `acked` the record is done when its acknowledgement comes: its work may go on meanwhile.
+    """
+    name = name_of(function)
+    if isinstance(returned, Future | asyncio.Future):
+        if not acked:
+            raise TypeError(
+                f"{name} returned a {type(returned).__name__}, whose work may still fail: wait for"
+                ' its result, or acknowledge the record later (ack="manual")'
+            )
+    elif isinstance(returned, Awaitable):
+        if isinstance(returned, Coroutine):
+            returned.close()
+        raise TypeError(
+            f"{name} returned something to await, which nobody awaits: make the function async def,"
+            " and await it there"
+        )
+    elif isinstance(returned, Generator | AsyncGenerator):
+        raise TypeError(
+            f"{name} returned a generator, whose body has not run and never would: a handler must"
+            " not yield; ctx.send sends messages"
+        )
 
 
 def raised(context: Context | BatchContext, error: BaseException) -> BaseException:
@@ -49,6 +71,6 @@ def raised(context: Context | BatchContext, error: BaseException) -> BaseExcepti
 
 def blameless(error: BaseException) -> BaseException:
     """Anything that a function raises is its record's; but somebody who wants to end it may."""
-    if isinstance(error, KeyboardInterrupt):
+    if is_ctrl_c(error):
         raise error
     return error

@@ -36,7 +36,7 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[GivenUp]:
         timeout = call.work.handler.timeout
         if timeout is None or now - call.since < timeout / 1000 or call.lot.abandoned:
             continue
-        stack = _stack_of(thread)
+        stack = stack_of(thread)
         error = HandlerTimeout(
             f"the handler of {call.work.handler.topic!r} did not end within {timeout} ms"
             f" for {call.work.record.place}"
@@ -61,6 +61,14 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[GivenUp]:
     return given_up
 
 
-def _stack_of(thread: int) -> str:
+def end_unit(scope: Scope, given_up: GivenUp, dispatcher: Dispatcher) -> None:
+    """End a call that was given up, where it is part of a unit of work."""
+    if scope.units is not None:
+        call, error = given_up
+        scope.units.give_up(call.lot, call.works, error, dispatcher)
+
+
+def stack_of(thread: int) -> str:
+    """Where a thread is."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 -- the only way to see another thread
     return "".join(traceback.format_stack(frame)) if frame is not None else "(it has ended)"

@@ -21,6 +21,7 @@ from redrive.processing.causes import Tally
 from redrive.processing.lanes import LongLanes
 from redrive.processing.work import Lot, Result, Work
 from redrive.record import IdentifiedWrite, Record, Write
+from redrive.threads import OnDeath, is_ctrl_c
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -110,6 +111,8 @@ class Scope:
         self.long_lanes = LongLanes(app.concurrency)
         self.begin_thread: Callable[[], None] = _as_it_is
         """Called first by each thread that runs handlers."""
+        self.on_death: OnDeath = _die_of_it
+        """Takes what ended a thread or task that runs handlers: the engine ends with that cause."""
         self.has_outbox = GUARANTEES[app.delivery].outbox
         self.acknowledge: Acknowledge = _nobody_listens
         self.consumer: Callable[[Work], Any] = self._no_consumer
@@ -192,7 +195,7 @@ class Scope:
         chosen = work.handler.id
         if chosen is None:
             return self.origin_id(work.record)
-        given = ids.as_text(chosen(work.record))
+        given = ids.as_text(_chosen_id(chosen, work.record))
         if given is not None:
             return given
         if work.record.value is None or ids.is_optional(chosen):  # a tombstone has no fields
@@ -209,8 +212,27 @@ class Scope:
         )
 
 
+def _chosen_id(chosen: ids.IdOf, record: Record) -> ids.MessageId:
+    """The id; where the function raises what is no Exception, an error that is one says so."""
+    try:
+        return chosen(record)
+    except Exception:
+        raise
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
+        raise RedriveError(
+            f"id= of the handler of {record.topic!r} raised {type(error).__name__} for"
+            f" {record.place}: {envelopes.text_of(error)}"
+        ) from error
+
+
 def _as_it_is() -> None:
     pass
+
+
+def _die_of_it(error: BaseException) -> None:
+    raise error
 
 
 def _nobody_listens(work: Work, _context: Context, _result: Result) -> None:

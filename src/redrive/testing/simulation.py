@@ -318,14 +318,15 @@ def _noted(
         return returned
 
     @wraps(call)
-    async def watched_async(*arguments: Any) -> None:
+    async def watched_async(*arguments: Any) -> Any:
         told = notes(*arguments)
         try:
-            await call(*arguments)
+            returned = await call(*arguments)
         except BaseException as error:
             tell(told, error)
             raise
         tell(told, None)
+        return returned
 
     return watched_async if is_async else watched
 

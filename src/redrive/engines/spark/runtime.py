@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
@@ -54,6 +54,8 @@ class Runtime:
     """Where the outcomes of each partition of the task under way go."""
     units: Units | None = None
     """How lots run, where the app's delivery has a database."""
+    deaths: list[BaseException] = field(default_factory=list)
+    """What ended threads that run handlers: no task goes on without them."""
 
 
 log: Final = logging.getLogger("redrive.spark")
@@ -128,6 +130,8 @@ def _make(spec: Spec) -> Runtime:
     admin = Admin(spec.settings)
     topic_ids: dict[str, str] = {}
     scope = Scope(app, topic_ids, clock=clock)
+    deaths: list[BaseException] = []
+    scope.on_death = deaths.append
     publisher = KafkaPublisher(spec.settings)
     units = equip(scope, spec.settings, publisher, clock, inbox_ttl=spec.inbox_ttl)
     sinks: dict[PartitionProcessor, Sink] = {}
@@ -151,6 +155,7 @@ def _make(spec: Spec) -> Runtime:
         executor=executor,
         sinks=sinks,
         units=units,
+        deaths=deaths,
     )
 
 

@@ -148,6 +148,7 @@ class Task:
             moved = self._run_inline() or moved
             moved = self._settle() or moved
             self._check_trouble()
+            self._check_deaths()
             if not moved:
                 self._wait()
         self._wind_up()
@@ -225,6 +226,7 @@ class Task:
             each.stop_reading()
         dispatcher.pause()
         while dispatcher.running or self._waits_for_acks():
+            self._check_deaths()
             dispatcher.tick()
             with dispatcher.changed:
                 dispatcher.changed.wait(_IDLE_WAIT)
@@ -242,6 +244,11 @@ class Task:
         units = self.runtime.units
         if units is not None and units.trouble.noted > self._troubles and units.trouble.text:
             raise RedriveError(units.trouble.text)
+
+    def _check_deaths(self) -> None:
+        """End when a thread that runs handlers has: by a mistake of ours, and nothing goes on."""
+        for error in self.runtime.deaths:
+            raise RuntimeError(f"a thread that runs handlers ended by {error!r}") from error
 
     def _check_refused(self) -> None:
         """Say so, and have the run wait a while: the next task would find the same."""

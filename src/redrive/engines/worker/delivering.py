@@ -5,12 +5,12 @@ What runs here is the same delivery as on Spark.
 
 from __future__ import annotations
 
-import logging
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from redrive.delivery.flush import FlushDelivery
+from redrive.threads import OnDeath, start_thread
 
 if TYPE_CHECKING:
     from redrive.engines.worker.figures import Counting
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from redrive.ports import Clock, Publisher
     from redrive.processing.outcomes import Report
     from redrive.processing.processor import PartitionProcessor
-
-log: Final = logging.getLogger("redrive.worker")
 
 _ON_ITS_WAY: Final = 0.005
 _IDLE: Final = 0.5
@@ -58,14 +56,15 @@ class Delivering(Protocol):
 class FlushDelivering:
     """At least once: everything durable before its offset is complete."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, counting: Counting) -> None:
+    def __init__(
+        self, publisher: Publisher, clock: Clock, counting: Counting, on_death: OnDeath
+    ) -> None:
         self._delivery = FlushDelivery(publisher, clock)
         self._clock = clock
         self._counting = counting
         self._news = threading.Event()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="redrive-delivery", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name="redrive-delivery", on_death=on_death)
 
     @property
     def refused(self) -> int:
@@ -93,7 +92,7 @@ class FlushDelivering:
         """Wait until what was taken is durable or refused; gives up at that monotonic time."""
         del partitions  # reports are settled in the order in which they came
         mark = self._delivery.taken
-        while self._delivery.settled < mark and monotonic() < until:
+        while self._delivery.settled < mark and self._thread.is_alive() and monotonic() < until:
             threading.Event().wait(_ON_ITS_WAY)
 
     def close(self) -> None:
@@ -104,12 +103,7 @@ class FlushDelivering:
 
     def _run(self) -> None:
         while not (self._closing and not self._delivery.outstanding):
-            try:
-                self._step()
-            except Exception:
-                # A mistake of ours: the offsets stay where they are, and somebody has to know.
-                log.exception("delivery failed; its records stay where they are")
-                self._news.wait(1)
+            self._step()
 
     def _step(self) -> None:
         if not self._delivery.outstanding:

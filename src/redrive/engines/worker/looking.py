@@ -13,6 +13,7 @@ from redrive.engines.figures import Batch
 from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
 from redrive.record import TopicPartition
+from redrive.threads import OnDeath, start_thread
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -48,6 +49,7 @@ class Looking:
         clock: Clock,
         until: Until,
         rejoining: Rejoining,
+        on_death: OnDeath,
     ) -> None:
         self.over = threading.Event()
         """Set when a run that shall end is over."""
@@ -69,7 +71,8 @@ class Looking:
         self._told: dict[Lane, Counter[str]] = {}
         self._told_at = monotonic()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="redrive-looking", daemon=True)
+        self._on_death = on_death
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to look; of a run that ends with what is there, find out now what that is."""
@@ -78,7 +81,7 @@ class Looking:
             self._goals["main"] = {p: end for p, end in ends.items() if self._lane(p) == "main"}
             self._assignment.ends |= self._goals["main"]
             self._assignment.ends |= {p: 0 for p in ends if self._lane(p) == "retry"}
-        self._thread.start()
+        self._thread = start_thread(self._run, name="redrive-looking", on_death=self._on_death)
 
     def status(self, lane: Lane) -> dict[str, Any]:
         """What was seen last."""
@@ -87,8 +90,15 @@ class Looking:
     def close(self) -> None:
         """Look no more."""
         self._closing.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
+
+    def look_at_the_end(self) -> None:
+        """Look once more, for the figures of the end; there are none where nobody answers."""
+        try:
+            self.look()
+        except RedriveError as error:
+            log.debug("the last figures are missing: %s", error)
 
     def look(self) -> tuple[Ends, Mapping[TopicPartition, int]]:
         """Look once: where all partitions of the app end, and how far they are."""
@@ -114,6 +124,8 @@ class Looking:
                     log.warning("%s; goes on trying", error)
                 self._trouble = str(error)
             except Exception:
+                if self._until != "stopped":
+                    raise  # who else would end it?
                 # A mistake of ours; the work itself goes on without these figures.
                 log.exception("looking failed")
             else:

@@ -12,6 +12,7 @@ from redrive.engines.starts import DataLossError
 from redrive.engines.worker.consuming import kafkas
 from redrive.errors import RedriveError
 from redrive.ports import Position
+from redrive.threads import OnDeath, start_thread
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -39,6 +40,7 @@ class Reopening:
         beginnings: Beginnings,
         *,
         on_trouble: Callable[[RedriveError], None],
+        on_death: OnDeath,
         is_over: Callable[[], bool],
     ) -> None:
         self._consumer = consumer
@@ -46,6 +48,7 @@ class Reopening:
         self._assignment = assignment
         self._beginnings = beginnings
         self._on_trouble = on_trouble
+        self._on_death = on_death
         self._is_over = is_over
 
     def set_aside(self, partition: Partition) -> None:
@@ -67,7 +70,8 @@ class Reopening:
     def _begin(self, place: TopicPartition) -> None:
         if self._is_waiting(place):
             # In a thread of its own: a transaction's end may take its time, and others poll on.
-            threading.Thread(target=self._find, args=[place], daemon=True).start()
+            find = partial(self._find, place)
+            start_thread(find, name="redrive-reopening", on_death=self._on_death)
 
     def _is_waiting(self, place: TopicPartition) -> bool:
         owned = {(one.topic, one.partition) for one in self._consumer.assignment()}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from redrive.errors import RedriveError
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
+from redrive.threads import OnDeath, start_thread
 
 if TYPE_CHECKING:
     from redrive.engines.worker.figures import Counting
@@ -84,6 +85,7 @@ class TransactionDelivering:
         self,
         counting: Counting,
         on_failure: Callable[[Partition, RedriveError], None],
+        on_death: OnDeath,
     ) -> None:
         self.membership: object = None
         """The word of the group's consumer on its membership; kept new by the poll thread."""
@@ -93,8 +95,7 @@ class TransactionDelivering:
         self._news = threading.Event()
         self._closing = False
         self._beside = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="redrive-transaction")
-        self._thread = threading.Thread(target=self._run, name="redrive-delivery", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, name="redrive-delivery", on_death=on_death)
 
     @property
     def refused(self) -> int:
@@ -128,7 +129,9 @@ class TransactionDelivering:
             for each in partitions
             if (chunks := self._chunks.get(each.processor)) is not None
         ]
-        while monotonic() < until and any(self._has_more(each) for each in mine):
+        while any(self._has_more(each) for each in mine):
+            if monotonic() >= until or not self._thread.is_alive():
+                break
             self._news.set()
             threading.Event().wait(_LOOK_EVERY / 4)
 

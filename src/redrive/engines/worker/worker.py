@@ -90,6 +90,7 @@ class Worker:
         self._topics = [*app.handlers, *self._waiting_topics()]
         self._scope = Scope(app, {}, clock=self._clock)
         self._scope.times = self.counting.handling
+        self._scope.on_death = self._on_death
         self._units = equip(
             self._scope, settings, self._publisher, self._clock, inbox_ttl=inbox_ttl
         )
@@ -136,6 +137,7 @@ class Worker:
             clock=self._clock,
             until=options.until,
             rejoining=self.rejoining,
+            on_death=self._on_death,
         )
         self._one_core: OneCore | None = None
         self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
@@ -190,6 +192,8 @@ class Worker:
         """Why it should be started again; empty: it need not be."""
         if self._ended.is_set():
             return "it has ended"
+        if self._error is not None:
+            return f"it ends: {self._error}"
         silence = monotonic() - self._loop.polled_at
         return f"it has not polled for {silence:.0f} s" if silence > _LIVE_WITHIN else ""
 
@@ -231,13 +235,8 @@ class Worker:
             self._note_error(error)
             log.debug("the worker ended", exc_info=error)
         finally:
-            try:
-                self._close_all()
-            except BaseException as error:
-                self._note_error(error)
-                log.debug("the worker did not close", exc_info=error)
-            finally:
-                self._ended.set()
+            self._close_all()
+            self._ended.set()  # whatever went wrong on the way: somebody waits for it
 
     def _join(self) -> None:
         self._consumer.subscribe(
@@ -279,40 +278,55 @@ class Worker:
         return self._stopping.is_set() or self._error is not None or self._looking.over.is_set()
 
     def _close_all(self) -> None:
-        self._dispatcher.pause()
-        self._looking.close()
-        self._close_consumer()
+        """Close everything, each even if another cannot be closed."""
+        for close in (
+            self._dispatcher.pause,
+            self._looking.close,
+            self._close_consumer,
+            self._close_executor,
+            self._delivering.close,
+            *(() if self._units is None else (self._units.close,)),
+            self._tell_causes,
+            self._looking.look_at_the_end,
+            self._log.close,
+            self._membership.close,
+            self._leave_core,
+        ):
+            try:
+                close()
+            except BaseException as error:  # a resource may raise anything
+                self._note_error(error)
+                log.debug("closing failed", exc_info=error)
+
+    def _close_executor(self) -> None:
+        self.left_behind = True  # unless it says otherwise
         self.left_behind = not self._executor.close(_CLOSE_WAIT)
-        self._delivering.close()
-        if self._units is not None:
-            self._units.close()
+
+    def _tell_causes(self) -> None:
         self._causes.take(self._scope.causes.take())
         self._causes.sum_up()
-        self._looking.close()
-        try:
-            self._looking.look()
-        except RedriveError:
-            pass  # only for what is told at the end
-        self._log.close()
-        self._membership.close()
-        self._leave_core()
 
     def _leave_core(self) -> None:
         if self._one_core is not None:
             self._one_core.close()
 
     def _close_consumer(self) -> None:
-        consumer = getattr(self, "_consumer", None)
-        if consumer is None:
+        if not hasattr(self, "_consumer"):
             return
         try:
-            consumer.close()
+            self._consumer.close()
         except (KafkaException, RuntimeError) as error:
             log.warning("the consumer did not close: %s", error)
 
     def _note_error(self, error: BaseException) -> None:
         if self._error is None:
             self._error = error
+
+    def _on_death(self, error: BaseException) -> None:
+        """A thread has ended by an error that it should have contained: nothing goes on without."""
+        name = threading.current_thread().name
+        log.error("the thread %s ended by %r: the worker ends", name, error, exc_info=error)
+        self._note_error(error)
 
     def _on_loss(self, told: list[str]) -> None:
         for each in told:
@@ -324,8 +338,8 @@ class Worker:
 
     def _make_delivering(self) -> Delivering:
         if self.app.delivery == "transaction":
-            return TransactionDelivering(self.counting, self._on_failed_transaction)
-        return FlushDelivering(self._publisher, self._clock, self.counting)
+            return TransactionDelivering(self.counting, self._on_failed_transaction, self._on_death)
+        return FlushDelivering(self._publisher, self._clock, self.counting, self._on_death)
 
     def _make_loop(self) -> None:
         self._consumer = self._make_consumer()
@@ -348,6 +362,7 @@ class Worker:
             self._assignment,
             self._beginnings,
             on_trouble=self._note_error,
+            on_death=self._on_death,
             is_over=self._must_end,
         )
         self._scope.consumer = Facades(self._loop, self._consumer, self._assignment).of

@@ -1,0 +1,234 @@
+"""The event loop: runs async handlers in a thread of its own, and sync ones on threads beside."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent import futures
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from redrive.processing import calling, hanging
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.resources import Resources
+from redrive.processing.scope import Scope, Units
+from redrive.processing.work import Lot, Result
+from redrive.threads import start_thread, watched
+
+log: Final = logging.getLogger("redrive.processing")
+
+_T = TypeVar("_T")
+_JOIN: Final = 0.1
+_ANSWERS: Final = 5.0
+"""Seconds in which an event loop answers, unless a handler blocks it."""
+
+
+class AsyncExecutor:
+    """Runs async handlers on one event loop in a thread of its own; sync ones on threads beside."""
+
+    def __init__(self, scope: Scope, resources: Resources, concurrency: int) -> None:
+        self._scope = scope
+        self._resources = resources
+        self._concurrency = concurrency
+        self._closing = False
+        self._stopped = False
+        self._busy = 0
+        self._told = False
+        self._lost = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lots: set[Lot] = set()
+        """Those that are under way."""
+        self._waiting: dict[Lot, asyncio.Future[Any]] = {}
+
+    def start(self, dispatcher: Dispatcher) -> None:
+        """Open the resources, then begin to take lots."""
+        self._dispatcher = dispatcher
+        self._scope.acknowledge = dispatcher.acknowledge
+        self._loop = asyncio.new_event_loop()
+        self._beside = self._make_threads()
+        self._thread = start_thread(
+            self._run_loop, name="redrive-loop", on_death=self._scope.on_death
+        )
+        try:
+            self._scope.resources = self._submit(self._resources.open()).result()
+        except BaseException:
+            self._stop_loop()
+            raise
+        self._idle = self._submit(_event()).result()
+        dispatcher.listen(self._tell_loop)
+        self._tell_loop()
+
+    def close(self, within: float = inf) -> bool:
+        """Take nothing new, wait for what runs, then close the resources."""
+        self._closing = True
+        self._dispatcher.wake_all()
+        idle = self._submit(self._wait_until_idle(within))
+        if not self._is_answered(idle, within + _ANSWERS):
+            log.error(
+                "the event loop does not answer: a handler blocks it. It is left behind, and"
+                " resources are not closed. It is here:\n%s",
+                hanging.stack_of(self._thread.ident or 0),
+            )
+            self._stop_loop(wait=False)
+            return False
+        try:
+            self._submit(self._resources.close()).result()
+        finally:
+            self._stop_loop(wait=idle.result())
+        return idle.result() and not self._lost
+
+    def _is_answered(self, word: futures.Future[Any], within: float) -> bool:
+        """Whether the loop has answered; it does not while it is blocked, or when it has died."""
+        until = monotonic() + within
+        while not word.done() and self._thread.is_alive() and monotonic() < until:
+            futures.wait([word], _JOIN)
+        return word.done()
+
+    def give_up_hung(self) -> int:
+        """Give up sync handlers whose time-out is over; async ones end by themselves."""
+        given_up = hanging.give_up_hung(self._scope, self._dispatcher)
+        if given_up:
+            self._lost = True
+            self._loop.call_soon_threadsafe(self._let_go, given_up)
+        return len(given_up)
+
+    def _let_go(self, given_up: list[hanging.GivenUp]) -> None:
+        # On the loop, as everything that asks for threads: it never asks those that are lost.
+        lost, self._beside = self._beside, self._make_threads()
+        lost.shutdown(wait=False)
+        end_unit = watched(hanging.end_unit, self._scope.on_death)
+        for each in given_up:
+            self._beside.submit(end_unit, self._scope, each, self._dispatcher)
+            waiting = self._waiting.pop(each.call.lot, None)
+            if waiting is not None:
+                waiting.cancel()
+
+    def _make_threads(self) -> futures.ThreadPoolExecutor:
+        threads = futures.ThreadPoolExecutor(
+            self._concurrency, "redrive-beside", initializer=self._scope.begin_thread
+        )
+        self._loop.set_default_executor(threads)
+        return threads
+
+    def _run_loop(self) -> None:
+        """Run the loop until it is stopped by the executor, whoever else would end it."""
+        while not self._stopped:
+            try:
+                self._loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as error:
+                # asyncio ends the loop for these in any task: also in one that a handler has made.
+                # Whoever awaits that task gets the error as well.
+                log.warning("a task on the event loop raised %r: the loop goes on", error)
+
+    def _stop_loop(self, *, wait: bool = True) -> None:
+        self._stopped = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(None if wait else _JOIN)
+        if not self._thread.is_alive():  # else a handler holds it up: it ends with the process
+            self._loop.close()
+        self._beside.shutdown(wait=wait, cancel_futures=not wait)
+
+    def _tell_loop(self) -> None:
+        """Called by the dispatcher, from any thread, when there may be something to take."""
+        if not self._told and not self._closing:
+            self._told = True
+            self._loop.call_soon_threadsafe(self._fill)
+
+    def _fill(self) -> None:
+        """Give every free place on the loop a lot, as long as there are any."""
+        self._told = False
+        try:
+            self._fill_places()
+        except BaseException as error:  # noqa: BLE001 -- the loop would only log it
+            self._scope.on_death(error)
+
+    def _fill_places(self) -> None:
+        while not self._closing and self._busy < self._concurrency:
+            lot = self._dispatcher.take()
+            if lot is None:
+                break
+            self._busy += 1
+            task = self._loop.create_task(self._work(lot))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, lot: Lot) -> None:
+        taken: Lot | None = lot
+        try:
+            while taken is not None:
+                self._lots.add(taken)
+                following = await self._run_and_take(taken)
+                self._lots.discard(taken)
+                taken = following
+        except asyncio.CancelledError as error:
+            if not self._closing:
+                self._scope.on_death(error)
+        except BaseException as error:  # noqa: BLE001 -- nobody awaits this task
+            self._scope.on_death(error)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    async def _run_and_take(self, lot: Lot) -> Lot | None:
+        if self._scope.units is not None:
+            await self._run_unit(self._scope.units, lot)
+            return None if self._closing else self._dispatcher.take()
+        results = await self._run(lot)
+        if self._closing:
+            self._dispatcher.report(lot, results)
+            return None
+        return self._dispatcher.report_and_take(lot, results)
+
+    async def _run_unit(self, units: Units, lot: Lot) -> None:
+        if lot.is_async:
+            await units.run_async(lot, self._dispatcher)
+        else:
+            await self._run_beside(lot, partial(units.run, lot, self._dispatcher))
+
+    async def _wait_until_idle(self, within: float) -> bool:
+        until = monotonic() + within
+        while self._busy:
+            self._idle.clear()
+            left = None if until == inf else max(0.0, until - monotonic())
+            try:
+                await asyncio.wait_for(self._idle.wait(), left)
+            except TimeoutError:
+                break
+        if not self._busy:
+            return True
+        for lot in self._lots:
+            lot.abandoned = True  # that they are ended now is nothing against their records
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks, timeout=_JOIN)
+        return False
+
+    async def _run(self, lot: Lot) -> list[Result]:
+        tell = calling.teller(self._dispatcher, lot)
+        if lot.is_async:
+            return await calling.run_async(lot, self._scope, tell)
+        return await self._run_beside(lot, partial(calling.run, lot, self._scope, tell)) or []
+
+    async def _run_beside(self, lot: Lot, run: Callable[[], _T]) -> _T | None:
+        """What it gives; None: it was given up."""
+        call = self._loop.run_in_executor(self._beside, run)
+        self._waiting[lot] = call
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if not lot.abandoned:
+                raise
+            return None
+        finally:
+            self._waiting.pop(lot, None)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, _T]) -> futures.Future[_T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+async def _event() -> asyncio.Event:
+    return asyncio.Event()
