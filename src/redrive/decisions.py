@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+REASONS: Final = (
+    "exhausted",
+    "expired",
+    "rejected",
+    "not-retryable",
+    "undecodable",
+    "no-id",
+    "conflict",
+    "no-handler",
+    "broken-envelope",
+    "killed-worker",
+    "failed-expression",
+)
+"""Why records are dead: all that redrive says. Headers that others wrote may say anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+from time import time
 
 from redrive.engines.figures import BUCKETS, Figures
+from redrive.fingerprint import Fingerprint
+from redrive.processing.causes import Cause, Seen
+
+TOPICS = ("orders", "refunds")
 
 
-def report(counts=None, lateness=(), trouble="", fatal=""):
+def report(counts=None, lateness=(), trouble="", fatal="", topic="orders"):
     return json.dumps(
-        {"counts": counts or {}, "lateness": list(lateness), "trouble": trouble, "fatal": fatal}
+        {
+            "topic": topic,
+            "counts": counts or {},
+            "lateness": list(lateness),
+            "trouble": trouble,
+            "fatal": fatal,
+        }
     )
 
 
@@ -21,6 +32,50 @@ def test_outcomes_are_counted_by_lane():
     assert figures.counts("retry") == {"done": 1}
     assert figures.total("done") == 6
     assert figures.batches("main") == 1
+
+
+def test_outcomes_are_counted_by_the_topic_they_were_read_from():
+    figures = Figures()
+    figures.add("main", [report({"done": 3}), report({"done": 2, "park": 1}, topic="refunds")])
+    figures.count("main", "orders", "done", 4)
+    assert figures.counts_by_topic("main") == {
+        ("orders", "done"): 7,
+        ("refunds", "done"): 2,
+        ("refunds", "park"): 1,
+    }
+    assert figures.counts("main") == {"done": 9, "park": 1}
+
+
+def buried(count, topic, reason, kind="bury"):
+    return Seen(Cause(kind, topic, Fingerprint(reason, "ValueError")), count, 0, 0)
+
+
+def test_dead_records_are_counted_by_source_topic_and_reason():
+    figures = Figures()
+    figures.count_dead([buried(2, "orders", "exhausted"), buried(1, "orders", "rejected")], TOPICS)
+    figures.count_dead([buried(3, "orders", "exhausted"), buried(9, "orders", "", "park")], TOPICS)
+    assert figures.dead() == {("orders", "exhausted"): 5, ("orders", "rejected"): 1}
+
+
+def test_what_headers_say_makes_no_label_of_its_own():
+    figures = Figures()
+    for number in range(100):
+        figures.count_dead([buried(1, f"made up {number}", f"made up {number}")], TOPICS)
+    assert figures.dead() == {("other", "other"): 100}
+
+
+def test_when_a_lane_last_moved_and_when_its_last_batch_ended():
+    figures = Figures()
+    main = figures.lanes["main"]
+    assert main.moved is main.ended is None
+    began = time()
+    figures.add("main", [report()])
+    assert main.moved is None, "nothing was done in it"
+    assert began <= main.ended <= time()
+    figures.add("main", [report({"done": 1})])
+    assert began <= main.moved <= time()
+    figures.failed("retry", "a worker died")
+    assert figures.lanes["retry"].ended >= began
 
 
 def test_outcomes_that_did_not_happen_are_left_out():

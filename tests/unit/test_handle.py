@@ -39,6 +39,7 @@ class WithoutSpark(Handle):
 @pytest.fixture
 def handle(tmp_path):
     app = App("shop", retry=RetryPolicy("5s"))
+    app.handler("orders")(lambda record, ctx: None)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     spec = Spec(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive import App, RetryPolicy
 from redrive.engines.figures import Figures
-from redrive.metrics import RunCollector
+from redrive.engines.metrics import RunCollector
+from redrive.engines.spark.metrics import SparkCollector
+from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.metrics import WorkerCollector
+from redrive.fingerprint import Fingerprint
+from redrive.processing.causes import Cause, Seen
 
 
 class Run:
@@ -22,15 +28,21 @@ class Run:
     def status(self, lane):
         return self.statuses.get(lane, {})
 
+    def batch_seconds(self, lane):
+        return 12.0 if lane == "main" else None
+
 
 @pytest.fixture
-def run():
+def run(monkeypatch):
+    monkeypatch.setattr("redrive.engines.figures.time", lambda: 1.7e9)
     run = Run()
-    report = {"counts": {"done": 8, "park": 2}, "lateness": [], "trouble": ""}
+    report = {"topic": "orders", "counts": {"done": 8, "park": 2}, "lateness": [], "trouble": ""}
     run.figures.add("main", [json.dumps(report)])
-    late = {"counts": {"done": 2}, "lateness": [40, 700], "trouble": ""}
+    late = {"topic": "shop.retry.5s", "counts": {"done": 2}, "lateness": [40, 700], "trouble": ""}
     run.figures.add("retry", [json.dumps(late)])
     run.figures.failed("retry", "a worker died")
+    dead = Cause("bury", "orders", Fingerprint("exhausted", "ValueError"))
+    run.figures.count_dead([Seen(dead, 2, 0, 0)], run.app.handlers)
     run.statuses["main"] = {"lag": 7, "in_flight": 5, "lost": ["orders[0]: gone"], "trouble": "x"}
     run.statuses["retry"] = {"parked": {"shop.retry.5s": 3}, "next_due": {"shop.retry.5s": 1500}}
     return run
@@ -39,16 +51,42 @@ def run():
 @pytest.fixture
 def shown(run):
     registry = CollectorRegistry()
-    registry.register(RunCollector(run))
+    registry.register(SparkCollector(run))
     return generate_latest(registry).decode().splitlines()
+
+
+class Worker(Run):
+    assigned = refused = 0
+
+    def __init__(self):
+        super().__init__()
+        self.counting = Counting(self.figures)
+        self.rejoining = SimpleNamespace(unassigned={"orders": 2})
+
+
+@pytest.mark.parametrize(
+    ("collector", "run"), [(SparkCollector, Run()), (WorkerCollector, Worker())]
+)
+def test_all_that_are_declared_are_shown_and_no_others(collector, run):
+    declared = {each.name: each.kind for each in (*RunCollector.FIGURES, *collector.FIGURES)}
+    shown = {
+        metric.name + ("_total" if metric.type == "counter" else ""): metric.type
+        for metric in collector(run).collect()
+    }
+    assert shown == declared
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        'redrive_records_total{app="shop",lane="main",outcome="done"} 8.0',
-        'redrive_records_total{app="shop",lane="main",outcome="park"} 2.0',
-        'redrive_records_total{app="shop",lane="retry",outcome="done"} 2.0',
+        'redrive_records_total{app="shop",lane="main",outcome="done",topic="orders"} 8.0',
+        'redrive_records_total{app="shop",lane="main",outcome="park",topic="orders"} 2.0',
+        'redrive_records_total{app="shop",lane="retry",outcome="done",topic="shop.retry.5s"} 2.0',
+        'redrive_dead_records_total{app="shop",reason="exhausted",topic="orders"} 2.0',
+        'redrive_batch_age_seconds{app="shop",lane="main"} 12.0',
+        'redrive_batch_age_seconds{app="shop",lane="retry"} 0.0',
+        'redrive_last_outcome_timestamp_seconds{app="shop",lane="main"} 1.7e+09',
+        'redrive_last_batch_timestamp_seconds{app="shop",lane="retry"} 1.7e+09',
         'redrive_batches_total{app="shop",lane="main"} 1.0',
         'redrive_failed_batches_total{app="shop",lane="retry"} 1.0',
         'redrive_lag_records{app="shop",lane="main"} 7.0',
@@ -67,5 +105,5 @@ def shown(run):
         'redrive_early_records_total{app="shop"} 0.0',
     ],
 )
-def test_the_figures_are_these(shown, line):
+def test_the_figures_of_spark_are_these(shown, line):
     assert line in shown

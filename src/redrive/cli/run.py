@@ -23,7 +23,6 @@ from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app
 from redrive.logs import LogFormat, LogLevel, LogOptions, log_to_stderr
-from redrive.metrics import RunCollector
 from redrive.serving import served
 
 if TYPE_CHECKING:
@@ -232,8 +231,9 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
 def follow(handle: Handle, console: Console, stopping: Stopping, port: int | None) -> None:
     """Show the run until it has ended, or somebody wants it to."""
     from redrive.engines.spark.health import checks
+    from redrive.engines.spark.metrics import SparkCollector
 
-    with served(port, RunCollector(handle), checks(handle)) as bound, view(console) as shown:
+    with served(port, SparkCollector(handle), checks(handle)) as bound, view(console) as shown:
         if bound is not None:
             console.print(f"figures: port {bound}, /metrics /live /ready")
         while not handle.await_termination(_SHOW_EVERY):

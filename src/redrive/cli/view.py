@@ -17,8 +17,8 @@ from rich.text import Text
 
 from redrive.durations import text
 from redrive.engines.figures import Batch, Figures
+from redrive.engines.metrics import Source
 from redrive.engines.words import Lane
-from redrive.metrics import Source
 
 WORDS: Final = {
     "done": "done",

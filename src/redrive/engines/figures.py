@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
+from time import time
 from typing import Any, Final
 
+from redrive.decisions import REASONS
 from redrive.engines.words import Lane
+from redrive.processing.causes import Seen
 
 BUCKETS: Final = (0, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)
 """Bounds of lateness, in milliseconds; what is later is in the bucket after the last."""
+OTHER: Final = "other"
 _NEWS: Final = 1000
 
 
@@ -38,8 +43,12 @@ class Batch:
 class LaneFigures:
     """What one lane has done so far."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    """By outcome: done, park, bury, discard, hop, skip, duplicate."""
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By topic and outcome: done, park, bury, discard, hop, skip, duplicate."""
+    moved: float | None = None
+    """When a record last had an outcome, in seconds since 1970."""
+    ended: float | None = None
+    """When a batch last ended."""
     batches: int = 0
     failed_batches: int = 0
     last_trouble: str = ""
@@ -65,32 +74,52 @@ class Figures:
         self.early = 0
         self.news: deque[Batch] = deque(maxlen=_NEWS)
         """The last batches, for whoever tells of them: taken from the left."""
+        self._dead: Counter[tuple[str, str]] = Counter()
         self._buckets = [0] * (len(BUCKETS) + 1)
         self._late = 0
 
     def add(
         self, lane: Lane, reports: list[str], *, number: int = 0, seconds: float = 0.0
     ) -> list[dict[str, Any]]:
-        """Take the reports of a batch; gives them read."""
+        """Take the reports of a batch; returns them read."""
         read: list[dict[str, Any]] = [json.loads(report) for report in reports]
         counts: Counter[str] = Counter()
         trouble = ""
-        for report in read:
-            counts.update({kind: count for kind, count in report["counts"].items() if count})
-            trouble = report["trouble"] or trouble
         with self._lock:
+            for report in read:
+                found = Counter({kind: n for kind, n in report["counts"].items() if n})
+                counts += found
+                for kind, records in found.items():
+                    self.count(lane, report.get("topic", ""), kind, records)
+                trouble = report["trouble"] or trouble
+                self._add_lateness(report["lateness"])
             figures = self.lanes[lane]
             figures.batches += 1
-            figures.counts.update(counts)
+            figures.ended = time()
             figures.last_trouble = trouble or figures.last_trouble
-            for report in read:
-                self._add_lateness(report["lateness"])
         self.news.append(Batch(lane, number, dict(counts), seconds, trouble))
         return read
 
-    def count(self, lane: Lane, kind: str, records: int) -> None:
-        """Take note of outcomes that belong to no batch; of each kind from one thread at a time."""
-        self.lanes[lane].counts[kind] += records
+    def count(self, lane: Lane, topic: str, kind: str, records: int) -> None:
+        """Take note of outcomes; of each topic and kind from one thread at a time."""
+        figures = self.lanes[lane]
+        figures.counts[topic, kind] += records
+        figures.moved = time()
+
+    def count_dead(self, causes: Iterable[Seen], topics: Collection[str]) -> None:
+        """Take note of why records were buried; topics and reasons not known are one label."""
+        with self._lock:
+            for seen in causes:
+                if seen.cause.kind != "bury":
+                    continue
+                topic, reason = seen.cause.topic, seen.cause.fingerprint.reason
+                known = topic if topic in topics else OTHER, reason if reason in REASONS else OTHER
+                self._dead[known] += seen.count
+
+    def dead(self) -> dict[tuple[str, str], int]:
+        """How many records were buried, by source topic and reason."""
+        with self._lock:
+            return dict(self._dead)
 
     def late(self, sample: list[int]) -> None:
         """Take note of how late parked records were, in milliseconds."""
@@ -101,18 +130,23 @@ class Figures:
         """Take note of a batch that failed as a whole."""
         with self._lock:
             self.lanes[lane].failed_batches += 1
+            self.lanes[lane].ended = time()
             self.lanes[lane].last_trouble = trouble
         self.news.append(Batch(lane, number, {}, seconds, trouble, failed=True))
 
     def total(self, kind: str) -> int:
         """How many records had that outcome, in both lanes."""
         with self._lock:
-            return sum(figures.counts[kind] for figures in self.lanes.values())
+            return sum(self._counts(lane)[kind] for lane in self.lanes)
 
     def counts(self, lane: Lane) -> dict[str, int]:
         """How many records of a lane had which outcome."""
         with self._lock:
-            return dict(self.lanes[lane].counts)
+            return dict(self._counts(lane))
+
+    def counts_by_topic(self, lane: Lane) -> dict[tuple[str, str], int]:
+        """How many records of a lane, read from which topic, had which outcome."""
+        return dict(self.lanes[lane].counts)
 
     def batches(self, lane: Lane) -> int:
         """How many batches of a lane have ended, in whatever way."""
@@ -129,6 +163,12 @@ class Figures:
         """How late parked records were, all of them."""
         with self._lock:
             return Lateness(tuple(self._buckets), self._late)
+
+    def _counts(self, lane: Lane) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for (_, kind), records in self.counts_by_topic(lane).items():
+            counts[kind] += records
+        return counts
 
     def _add_lateness(self, sample: list[int]) -> None:
         self.lateness.extend(sample)

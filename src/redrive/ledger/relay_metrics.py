@@ -3,26 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
 
 import psycopg
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from redrive.ledger.backlog import backlogs
 from redrive.ledger.relay import Relay
+from redrive.metrics import Figure
 from redrive.serving import Health
 
 _SILENCE: Final = 30.0
 _CONNECT_SECONDS: Final = 3
 
 
+_BACKLOG: Final = Figure(
+    "redrive_relay_backlog_rows", "gauge", "Rows that wait to be published.", ("topic",)
+)
+_BACKLOG_AGE: Final = Figure(
+    "redrive_relay_backlog_age_seconds", "gauge", "How long the oldest has waited.", ("topic",)
+)
+_PUBLISHED: Final = Figure(
+    "redrive_relay_published_rows_total", "counter", "Rows published.", ("topic",)
+)
+_BATCHES: Final = Figure("redrive_relay_batches_total", "counter", "Batches published and deleted.")
+_REPEATED: Final = Figure(
+    "redrive_relay_repeated_batches_total",
+    "counter",
+    "Batches that were taken back, and are published again with the same ids.",
+)
+_REFUSED: Final = Figure(
+    "redrive_relay_refused_rows_total", "counter", "Refusals of rows by Kafka.", ("topic",)
+)
+_HELD: Final = Figure(
+    "redrive_relay_held", "gauge", "Topics, keys or rows that wait after a refusal.", ("topic",)
+)
+_ERRORS: Final = Figure(
+    "redrive_relay_errors_total",
+    "counter",
+    "How often the database or Kafka was away.",
+    ("cause",),
+)
+_SHARDS: Final = Figure("redrive_relay_shards", "gauge", "Shards that this relay owns.")
+_TROUBLE: Final = Figure("redrive_relay_trouble", "gauge", "1 while it cannot publish.")
+
+
 class RelayCollector(Collector):
     """The figures of one relay; the backlog is asked for when they are."""
 
+    FIGURES: ClassVar[tuple[Figure, ...]] = (
+        _BACKLOG,
+        _BACKLOG_AGE,
+        _PUBLISHED,
+        _BATCHES,
+        _REPEATED,
+        _REFUSED,
+        _HELD,
+        _ERRORS,
+        _SHARDS,
+        _TROUBLE,
+    )
+
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
+        self._app = relay.app
 
     def describe(self) -> Iterable[Metric]:
         """Without asking the database: nobody waits for it before the first question."""
@@ -30,25 +76,19 @@ class RelayCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All figures, as they are now."""
-        figures = self._relay.figures
-        yield self._counter("published_rows", "Rows published.", "topic", figures.published)
-        yield self._counter("refused_rows", "Refusals of rows by Kafka.", "topic", figures.refused)
-        yield self._counter(
-            "errors", "How often the database or Kafka was away.", "cause", figures.errors
-        )
-        yield self._counter("batches", "Batches published and deleted.", "", {"": figures.batches})
-        yield self._counter(
-            "repeated_batches",
-            "Batches that were taken back, and are published again with the same ids.",
-            "",
-            {"": figures.abandoned},
-        )
-        yield self._gauge("shards", "Shards that this relay owns.", "", {"": figures.shards})
-        yield self._gauge(
-            "trouble", "1 while it cannot publish.", "", {"": float(bool(figures.trouble))}
-        )
+        figures, app = self._relay.figures, self._app
+        for figure, values in (
+            (_PUBLISHED, figures.published),
+            (_REFUSED, figures.refused),
+            (_ERRORS, figures.errors),
+        ):
+            yield figure.of(app, dict(values))
+        yield _BATCHES.one(app, figures.batches)
+        yield _REPEATED.one(app, figures.abandoned)
+        yield _SHARDS.one(app, figures.shards)
+        yield _TROUBLE.one(app, float(bool(figures.trouble)))
         held = {topic: count for topic, (count, _) in self._relay.refusals.reasons().items()}
-        yield self._gauge("held", "Topics, keys or rows that wait after a refusal.", "topic", held)
+        yield _HELD.of(app, held)
         yield from self._backlog()
 
     def _backlog(self) -> Iterator[Metric]:
@@ -57,32 +97,11 @@ class RelayCollector(Collector):
             with psycopg.connect(
                 settings.dsn(), autocommit=True, connect_timeout=_CONNECT_SECONDS
             ) as connection:
-                found = backlogs(connection, settings.ledger_schema, self._relay.app)
+                found = backlogs(connection, settings.ledger_schema, self._app)
         except psycopg.Error:
             return  # absent is honest: nobody knows
-        rows = {one.topic: one.rows for one in found}
-        ages = {one.topic: one.seconds for one in found}
-        yield self._gauge("backlog_rows", "Rows that wait to be published.", "topic", rows)
-        yield self._gauge("backlog_age_seconds", "How long the oldest has waited.", "topic", ages)
-
-    def _counter(
-        self, name: str, text: str, label: str, values: Mapping[str, float]
-    ) -> CounterMetricFamily:
-        family = CounterMetricFamily(f"redrive_relay_{name}", text, labels=_labels(label))
-        for value, count in dict(values).items():
-            family.add_metric(self._of(label, value), count)
-        return family
-
-    def _gauge(
-        self, name: str, text: str, label: str, values: Mapping[str, float]
-    ) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(f"redrive_relay_{name}", text, labels=_labels(label))
-        for value, count in dict(values).items():
-            family.add_metric(self._of(label, value), count)
-        return family
-
-    def _of(self, label: str, value: str) -> list[str]:
-        return [self._relay.app, value] if label else [self._relay.app]
+        yield _BACKLOG.of(self._app, {one.topic: one.rows for one in found})
+        yield _BACKLOG_AGE.of(self._app, {one.topic: one.seconds for one in found})
 
 
 def checks(relay: Relay) -> dict[str, Health]:
@@ -93,7 +112,3 @@ def checks(relay: Relay) -> dict[str, Health]:
         return f"nothing heard for {silence:.0f} s" if silence > _SILENCE else ""
 
     return {"/live": live, "/ready": lambda: relay.figures.trouble}
-
-
-def _labels(label: str) -> list[str]:
-    return ["app", label] if label else ["app"]

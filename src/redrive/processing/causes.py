@@ -143,9 +143,7 @@ def merged(seen: Iterable[Seen]) -> list[Seen]:
 
 def own_modules(app: App) -> frozenset[str]:
     """The modules of an app's functions: the user's own code, wherever it is installed."""
-    handlers = [*app.handlers.values()]
-    if app.frame_handler is not None:
-        handlers.append(app.frame_handler)
+    handlers = app.handlers.values()
     functions = [each for handler in handlers for each in (handler.call, handler.recover)]
     modules = {_module(function) for function in functions if function is not None}
     return frozenset(each for each in modules if each.partition(".")[0] not in _PYTHONS_OWN)

@@ -212,7 +212,7 @@ def test_the_same_id_three_times_in_two_partitions(world, start, app, db):
     wait_until_idle(world, run, lambda: db.effects() == ["one"])
     run.stop()
     assert db.effects() == sent(world, db) == ["one"]
-    assert sum(figures.counts["duplicate"] for figures in run.handle.figures.lanes.values()) == 2
+    assert run.handle.figures.total("duplicate") == 2
 
 
 def test_the_same_ids_in_opposite_order_at_two_processes_at_once(world, start, app, db, engine):

@@ -228,7 +228,9 @@ class Handle:
 
     def _note_errors(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
         for report in reports:
-            self._causes.take(map(Seen.of, report.get("causes", ())))
+            seen = [Seen.of(each) for each in report.get("causes", ())]
+            self.figures.count_dead(seen, self.app.handlers)
+            self._causes.take(seen)
             if report["fatal"]:
                 self._fatal = report["fatal"]
                 self._request_stop()

@@ -90,11 +90,11 @@ class Counting:
     def done(self, processor: PartitionProcessor, count: int) -> None:
         """Records that are done."""
         if count:
-            self.figures.count(lane_of(processor), "done", count)
+            self.figures.count(lane_of(processor), processor.partition.topic, "done", count)
 
     def ended(self, processor: PartitionProcessor, outcome: Outcome) -> None:
         """A record that is not simply done, and whose outcome is durable."""
-        self.figures.count(lane_of(processor), outcome.kind, 1)
+        self.figures.count(lane_of(processor), processor.partition.topic, outcome.kind, 1)
         processor.scope.causes.outcome(outcome)
 
 

@@ -1,26 +1,57 @@
-"""Prometheus figures of a worker: those of every run, and its own."""
+"""Figures of a worker: those of every run, and its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 
-from redrive.engines.worker.figures import TIME_BUCKETS, Times
-from redrive.metrics import RunCollector
+from redrive.engines.metrics import RunCollector
+from redrive.engines.worker.figures import TIME_BUCKETS
+from redrive.metrics import Figure
 
 if TYPE_CHECKING:
     from redrive.engines.worker.worker import Worker
 
+HANDLING: Final = Figure("redrive_handler_seconds", "histogram", "Time in handlers.")
+COMMITTING: Final = Figure("redrive_commit_seconds", "histogram", "Time of commits.")
+REBALANCES: Final = Figure(
+    "redrive_rebalances_total", "counter", "How often partitions came or went.", ("kind",)
+)
+COMMIT_FAILURES: Final = Figure(
+    "redrive_commit_failures_total", "counter", "Commits that were refused."
+)
+HUNG: Final = Figure(
+    "redrive_hung_handlers_total", "counter", "Handlers given up, their threads lost."
+)
+ASSIGNED: Final = Figure("redrive_assigned_partitions", "gauge", "Partitions this worker has.")
+UNASSIGNED: Final = Figure(
+    "redrive_unassigned_partitions",
+    "gauge",
+    "Partitions of the app's topics that no worker is assigned.",
+    ("topic",),
+)
+REFUSED: Final = Figure(
+    "redrive_refused_writes",
+    "gauge",
+    "Records that stay where they are, because what was to be written was refused.",
+)
+
 
 class WorkerCollector(RunCollector):
-    """The figures of one worker."""
+    """The figures of one worker. For a registry of your own: `registry.register(...)`."""
+
+    FIGURES: ClassVar[tuple[Figure, ...]] = (
+        HANDLING,
+        COMMITTING,
+        REBALANCES,
+        COMMIT_FAILURES,
+        HUNG,
+        ASSIGNED,
+        UNASSIGNED,
+        REFUSED,
+    )
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
@@ -29,55 +60,13 @@ class WorkerCollector(RunCollector):
     def collect(self) -> Iterable[Metric]:
         """All figures, as they are now."""
         yield from super().collect()
-        counting = self._worker.counting
-        name = self._worker.app.name
-        yield self._histogram("redrive_handler_seconds", "Time in handlers.", counting.handling)
-        yield self._histogram("redrive_commit_seconds", "Time of commits.", counting.committing)
-        rebalances = CounterMetricFamily(
-            "redrive_rebalances",
-            "How often partitions came or went.",
-            labels=["app", "kind"],
-        )
-        for kind in ("assigned", "revoked", "lost"):
-            rebalances.add_metric([name, kind], counting.rebalances[kind])
-        yield rebalances
-        yield from (
-            self._one(
-                "redrive_commit_failures", "Commits that were refused.", counting.commit_failures
-            ),
-            self._one(
-                "redrive_hung_handlers", "Handlers given up, their threads lost.", counting.hung
-            ),
-        )
-        partitions = GaugeMetricFamily(
-            "redrive_assigned_partitions", "Partitions this worker has.", labels=["app"]
-        )
-        partitions.add_metric([name], self._worker.assigned)
-        refused = GaugeMetricFamily(
-            "redrive_refused_writes",
-            "Records that stay where they are, because what was to be written was refused.",
-            labels=["app"],
-        )
-        refused.add_metric([name], self._worker.refused)
-        unassigned = GaugeMetricFamily(
-            "redrive_unassigned_partitions",
-            "Partitions of the app's topics that no worker is assigned.",
-            labels=["app", "topic"],
-        )
-        for topic, count in self._worker.rejoining.unassigned.items():
-            unassigned.add_metric([name, topic], count)
-        yield from (partitions, refused, unassigned)
-
-    def _one(self, name: str, text: str, count: int) -> CounterMetricFamily:
-        metric = CounterMetricFamily(name, text, labels=["app"])
-        metric.add_metric([self._worker.app.name], count)
-        return metric
-
-    def _histogram(self, name: str, text: str, times: Times) -> HistogramMetricFamily:
-        reached, buckets = 0, []
-        for bound, count in zip([*map(str, TIME_BUCKETS), "+Inf"], times.counts, strict=True):
-            reached += count
-            buckets.append((bound, reached))
-        metric = HistogramMetricFamily(name, text, labels=["app"])
-        metric.add_metric([self._worker.app.name], buckets, times.total)
-        return metric
+        worker, app, counting = self._worker, self._app, self._worker.counting
+        for figure, times in ((HANDLING, counting.handling), (COMMITTING, counting.committing)):
+            yield figure.histogram(app, TIME_BUCKETS, times.counts, times.total)
+        kinds = ("assigned", "revoked", "lost")
+        yield REBALANCES.of(app, {kind: counting.rebalances[kind] for kind in kinds})
+        yield COMMIT_FAILURES.one(app, counting.commit_failures)
+        yield HUNG.one(app, counting.hung)
+        yield ASSIGNED.one(app, worker.assigned)
+        yield UNASSIGNED.of(app, dict(worker.rejoining.unassigned))
+        yield REFUSED.one(app, worker.refused)

@@ -272,7 +272,12 @@ class Worker:
         if now - self._reaped > _REAP_EVERY:
             self._reaped = now
             self.counting.hung += self._executor.give_up_hung()
-            self._causes.take(self._scope.causes.take())
+            self._take_causes()
+
+    def _take_causes(self) -> None:
+        seen = self._scope.causes.take()
+        self.figures.count_dead(seen, self.app.handlers)
+        self._causes.take(seen)
 
     def _must_end(self) -> bool:
         return self._stopping.is_set() or self._error is not None or self._looking.over.is_set()
@@ -303,7 +308,7 @@ class Worker:
         self.left_behind = not self._executor.close(_CLOSE_WAIT)
 
     def _tell_causes(self) -> None:
-        self._causes.take(self._scope.causes.take())
+        self._take_causes()
         self._causes.sum_up()
 
     def _leave_core(self) -> None:
