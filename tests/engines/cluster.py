@@ -7,15 +7,15 @@ import shutil
 import socket
 import subprocess
 import sys
-import zipfile
-from collections.abc import Iterator
+import sysconfig
+import venv
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pyspark
 
-import redrive
 from redrive.local.waiting import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -63,30 +63,48 @@ class Cluster:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What Spark's own scripts need, and nothing that would let executors see the repository."""
+    """What Spark's own scripts need, and a Python that does not have redrive."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {
         **kept,
         "SPARK_HOME": str(SPARK),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder / "work"),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(without_redrive(folder)),
     }
 
 
+def without_redrive(folder: Path, *but: str) -> Path:
+    """The Python of an environment with all that is installed here but redrive and these."""
+    made = folder / "-".join(("python", *but))
+    if not made.exists():
+        venv.create(made)
+        (there,) = made.glob("lib/python*/site-packages")
+        here = Path(sysconfig.get_path("purelib"))
+        for each in here.iterdir():
+            if "redrive" not in each.name and each.name.partition("-")[0] not in but:
+                (there / each.name).symlink_to(each)
+    return made / "bin" / "python"
+
+
 def packed(folder: Path) -> Path:
-    """redrive as users ship it with --py-files: its modules in a zip."""
-    package = Path(redrive.__file__).parent
-    made = folder / "redrive.zip"
-    with zipfile.ZipFile(made, "w") as archive:
-        for file in package.rglob("*.py"):
-            archive.write(file, Path("redrive") / file.relative_to(package))
-    return made
+    """redrive as the documentation says to ship it: its wheel, under the name of a zip file."""
+    root = Path(__file__).parents[2]
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "-w", str(folder), str(root)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    (wheel,) = folder.glob("redrive-*.whl")
+    return wheel.rename(folder / "redrive.zip")
 
 
 @contextmanager
 def submitted(
-    cluster: Cluster, folder: Path, program: Path, files: list[Path], *arguments: str
+    cluster: Cluster,
+    folder: Path,
+    program: Path,
+    files: list[Path],
+    *arguments: str,
+    settings: Mapping[str, str],
 ) -> Iterator[psutil.Popen]:
     """A program under spark-submit, ended at the end."""
     command = [
@@ -100,8 +118,8 @@ def submitted(
     ]  # fmt: skip
     with (folder / "submit.log").open("wb") as log:
         process = psutil.Popen(
-            command, cwd=folder, env=environment(folder), stdout=log, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, start_new_session=True,
+            command, cwd=folder, env={**environment(folder), **settings}, stdout=log,
+            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
     try:
         yield process

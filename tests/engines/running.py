@@ -145,7 +145,7 @@ class World:
         loaded = load_app(target, self.folder)
         for name in loaded.handlers:
             self.create(name, partitions)
-        self._create_own(loaded)
+        self.create_own(loaded)
         return target
 
     def loaded(self, target: str) -> App:
@@ -155,7 +155,8 @@ class World:
         if not self.topics.describe([topic]):
             self.topics.create(topic, partitions, {})
 
-    def _create_own(self, app: App) -> None:
+    def create_own(self, app: App) -> None:
+        """Make the topics that are the app's own."""
         described = self.topics.describe(topic_names(app))
         failed = [error for _, error in apply(plan_topics(app, described), self.topics) if error]
         assert not failed

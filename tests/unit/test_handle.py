@@ -117,6 +117,15 @@ def test_a_query_that_died_ends_the_run_with_the_last_line_of_its_error(handle):
         handle.check()
 
 
+def test_the_line_that_says_why_a_query_died_is_pythons_and_not_an_sql_state(handle):
+    told = (
+        "Traceback:\n  somewhere\nModuleNotFoundError: No module named 'redrive'\n SQLSTATE: 38000"
+    )
+    handle.queries["main"].error = Exception(told)
+    with pytest.raises(RunError, match=r"lane ended: ModuleNotFoundError: No module named 'redr"):
+        handle.check()
+
+
 DIED = """\
 [STREAM_FAILED] Query [id = a, runId = b] terminated with exception:  SQLSTATE: XXKST \
 (no cause message)

@@ -7,9 +7,11 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
+import psycopg
 from cluster import cluster_in, packed, submitted
 from running import World
 
+from redrive.ledger.migrating import migrate
 from redrive.record import Write
 
 RECORDS = 8000
@@ -38,12 +40,18 @@ APP = f"""
             time.sleep(60)
         copy(record, ctx)
 
+    with_a_database = App(NAME + "-db", delivery="idempotent")
+
+    @with_a_database.handler(topic("numbers"), id=redrive.field("number"), decode=json.loads)
+    def insert(record, ctx):
+        ctx.db.execute("insert into number values (%s)", [record.data["number"]])
+
     def executor():
         pid = os.getpid()
         while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{{pid}}/cmdline").read_bytes():
             pid = int(Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[1])
         return pid
-"""
+"""  # noqa: S608 -- a module with a number in it, not a query
 PROGRAM = """
     import sys
 
@@ -51,21 +59,26 @@ PROGRAM = """
 
     import redrive.spark
 
-    target, bootstrap = sys.argv[1:]
     spark = SparkSession.builder.appName("a user's own program").getOrCreate()
-    handle = redrive.spark.start(
-        spark, target, bootstrap=bootstrap, until="empty", max_records_per_batch=2000
-    )
-    handle.await_termination()
-    print("done:", handle.figures.total("done"))
+    for target in sys.argv[1:]:
+        handle = redrive.spark.start(spark, target, until="empty", max_records_per_batch=2000)
+        handle.await_termination()
+        print("done:", handle.figures.total("done"))
     spark.stop()
 """
 
 
 def test_executors_killed_on_a_cluster_lose_nothing_double_nothing_and_bury_nobody(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, redrive_database: str
 ) -> None:
     target = world.app(APP, 4)
+    second = target.replace(":app", ":with_a_database")
+    world.create(world.topic("numbers"), 2)
+    world.create_own(world.loaded(second))
+    world.send("numbers", *(b'{"number": %d}' % (number % 100) for number in range(200)))
+    with psycopg.connect(redrive_database, autocommit=True) as connection:
+        migrate(connection)
+        connection.execute("create table number (number integer)")
     world.create(world.topic("out"), 4)
     values = [b"%d" % number for number in range(RECORDS)]
     world.publisher.publish(
@@ -78,15 +91,19 @@ def test_executors_killed_on_a_cluster_lose_nothing_double_nothing_and_bury_nobo
     program.write_text(textwrap.dedent(PROGRAM))
     module = tmp_path / f"{target.partition(':')[0]}.py"
     shipped = [packed(tmp_path), module]
+    settings = {"REDRIVE_BOOTSTRAP": world.bootstrap, "REDRIVE_DATABASE": redrive_database}
     with (
         cluster_in(tmp_path) as cluster,
-        submitted(cluster, tmp_path, program, shipped, target, world.bootstrap) as run,
+        submitted(cluster, tmp_path, program, shipped, target, second, settings=settings) as run,
     ):
         assert run.wait(240) == 0, _told(tmp_path)
     assert world.values("dead") == []
     assert len(world.notes()) == KILLS + 1
     found = Counter(world.values("out"))
     assert (len(found), max(found.values())) == (RECORDS + 1, 1)
+    with psycopg.connect(redrive_database) as connection:
+        rows = connection.execute("select number from number order by number").fetchall()
+    assert rows == [(number,) for number in range(100)]
     origins = {record.header("from") for record in world.records("out")}
     assert all(b"redrive.zip" in (origin or b"") for origin in origins), origins
 

@@ -77,6 +77,7 @@ def start(
         trigger=None if trigger is None else milliseconds(trigger),
     )
     try:
+        session.reach_planners(spark)
         session.probe(spark, spec)
         _leave_mark(app, spec)
         for lane in handle.lanes[:1] if until == "once" else handle.lanes:

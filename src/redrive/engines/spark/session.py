@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import re
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.guarantees import GUARANTEES
 from redrive.secret import HIDDEN, is_secret
 
 if TYPE_CHECKING:
@@ -184,6 +186,21 @@ def folder_of(target: str) -> str:
     return str(Path(file).resolve().parents[depth])
 
 
+def reach_planners(spark: SparkSession) -> None:
+    """Have the planners' processes, on this machine, find what --py-files has brought.
+
+    Spark tells its workers of it, but not the processes that plan for a streaming source.
+    """
+    from pyspark import SparkFiles
+
+    context = spark.sparkContext
+    shipped = context._python_includes or []  # noqa: SLF001 -- nothing else tells
+    root = Path(SparkFiles.getRootDirectory())
+    before = context.environment.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [*before, *(str(root / name) for name in shipped), *([str(root)] if shipped else ())]
+    context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+
+
 def probe(spark: SparkSession, spec: Spec) -> None:
     """Run one task that imports what workers need; say in one sentence what differs."""
     here = f"{platform.python_version()}, redrive {_version()}"
@@ -208,9 +225,14 @@ def _look(spec: Spec) -> dict[str, Any]:
     """What a worker has; runs there."""
     found: dict[str, Any] = {"python": sys.executable, "problem": "", "is": ""}
     try:
-        import confluent_kafka  # noqa: F401 -- whether it can be imported is the question
+        for needed in ("confluent_kafka", "pyarrow"):  # Spark has rows of sources in Arrow's form
+            importlib.import_module(needed)
+        app = load(spec)
+        if GUARANTEES[app.delivery].database:
+            importlib.import_module("psycopg")
+            from redrive.ledger import migrating
 
-        load(spec)
+            migrating.migrations()  # files of SQL, which a package of modules alone leaves out
         found["is"] = f"{platform.python_version()}, redrive {_version()}"
     except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
         found["problem"] = f"{type(error).__name__}: {error}"
@@ -245,11 +267,11 @@ def last_failure(error: BaseException) -> str:
 
 def cause(error: BaseException) -> str:
     """Why a streaming query ended, in one line; nothing, if its process died or never came."""
-    told = str(error).partition("=== Streaming Query ===")[0]
+    told = _STATE.sub("", str(error).partition("=== Streaming Query ===")[0])
     if _NEVER_CAME in told:
         return ""
     _, found, text = told.partition("terminated with exception:")
     if not found:
         return last_line(Exception(told))
-    text = _STATE.sub("", text).replace("(no cause message)", "")
+    text = text.replace("(no cause message)", "")
     return last_line(Exception(text)) if text.strip() else ""
