@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 from sides import Make, effects, inserting, known, shop
 
-from redrive import RetryPolicy, header
+from redrive import Retry, RetryPolicy, header
 from redrive.guarantees import GUARANTEES
 
 INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
@@ -56,6 +58,86 @@ def test_a_handler_that_goes_on_after_a_failed_statement_has_failed(make: Make, 
     [outcome] = side.outcomes
     assert "put `with ctx.db.transaction():` around" in str(outcome.error)
     assert effects(connection) == ["one", "three"]
+
+
+def with_block(db: Any) -> None:
+    with db:
+        raise Retry("not now")
+
+
+@pytest.mark.parametrize("ends", [with_block, lambda db: db.close()], ids=["with", "close"])
+def test_a_handler_cannot_close_the_connection_under_the_others(
+    make: Make, connection, ends: Callable[[Any], None]
+) -> None:
+    def during(record: Any, ctx: Any) -> None:
+        if record.value == b"bad":
+            ends(ctx.db)
+
+    side = make(inserting(during, id=header("id"))(shop()))
+    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
+    side.run()
+    [outcome] = side.outcomes
+    assert (outcome.kind, outcome.record.value) == ("bury", b"bad")
+    assert "use ctx.db as it is" in str(outcome.error)
+    assert effects(connection) == ["one", "three"]
+
+
+def test_an_async_handler_cannot_close_the_connection_either(make: Make, connection) -> None:
+    app = shop()
+
+    @app.handler("orders", id=header("id"))
+    async def insert(record, ctx):
+        await ctx.db.execute("insert into effect (value) values (%s)", [record.value.decode()])
+        if record.value == b"bad":
+            async with ctx.db:
+                pass
+        if record.value == b"worse":
+            await ctx.db.close()
+
+    side = make(app)
+    side.send(("1", "one"), ("2", "bad"), ("3", "worse"), ("4", "four"))
+    side.run()
+    assert sorted(str(outcome.record.value) for outcome in side.outcomes) == ["b'bad'", "b'worse'"]
+    assert all("ctx.db is redrive's" in str(outcome.error) for outcome in side.outcomes)
+    assert effects(connection) == ["four", "one"]
+
+
+def test_what_the_database_does_not_take_of_one_record_fails_that_record_alone(
+    make: Make, connection
+) -> None:
+    connection.execute("alter table redrive.outbox add check (payload <> 'bad')")
+    connection.commit()
+    side = make(inserting(id=header("id"))(shop("idempotent+outbox")))
+    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
+    side.run()
+    [outcome] = side.outcomes
+    assert (outcome.kind, outcome.record.value) == ("bury", b"bad")
+    assert "violates check constraint" in str(outcome.error)
+    assert effects(connection) == ["one", "three"]
+    assert known(connection) == {"1": ("done", 1), "3": ("done", 1)}
+
+
+def test_a_record_that_loses_the_connection_every_time_waits_alone_and_is_not_blamed(
+    make: Make, connection
+) -> None:
+    """As one does that is idle for longer than the database allows."""
+    cured = []
+
+    def during(record: Any, ctx: Any) -> None:
+        if record.value == b"bad" and not cured:
+            with suppress(psycopg.OperationalError):
+                ctx.db.execute("select pg_terminate_backend(pg_backend_pid())")
+
+    side = make(inserting(during, id=header("id"))(shop()))
+    side.send(("1", "one"), ("2", "bad"), ("3", "three"))
+    for _ in range(10):
+        side.run()
+        side.clock.set(side.runner.next_due())
+    assert effects(connection) == ["one", "three"]
+    assert side.outcomes == []
+    cured.append(True)
+    side.run_until_empty()
+    assert effects(connection) == ["bad", "one", "three"]
 
 
 def test_a_handler_may_have_savepoints_of_its_own(make: Make, connection) -> None:

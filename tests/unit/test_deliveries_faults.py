@@ -91,6 +91,28 @@ def test_a_refused_write_holds_its_own_record_and_those_behind_it_only() -> None
     assert db.rows[2:] == [b"bad", b"behind"]
 
 
+def test_a_mistake_of_ours_over_one_record_holds_that_one_only(caplog) -> None:
+    _, sim, db = inserting("idempotent", RetryPolicy("5m"))
+    publish = sim.broker.publish
+    mistaken = [True]
+
+    def mistake(writes: Sequence[Write]) -> None:
+        if mistaken and any(write.value == b"bad" for write in writes):
+            raise KeyError("bad")
+        publish(writes)
+
+    for key, value in (("a", "1"), ("b", "bad"), ("b", "behind"), ("c", "2")):
+        sim.send("orders", value, key=key)
+    sim.broker.publish = mistake  # type: ignore[method-assign]  # -- a fault
+    sim.advance("1m")
+    assert sorted(db.rows) == [b"1", b"2"]
+    assert sim.parked == sim.dead == []
+    assert "KeyError: 'bad'" in caplog.text
+    mistaken.clear()
+    sim.advance("30s")
+    assert db.rows[2:] == [b"bad", b"behind"]
+
+
 # What cannot be
 
 

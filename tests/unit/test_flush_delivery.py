@@ -120,6 +120,28 @@ def test_only_the_refused_waits(setup):
     assert sorted(setup.partition.settled) == [0, 1, 2, 4]
 
 
+def test_nothing_is_forgotten_because_a_publisher_broke(setup, monkeypatch):
+    def pump_in_vain() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(setup, "publish", lambda _: {}["no such thing"])
+            setup.delivery.pump()
+
+    setup.take(report(sent=[1], dead=[2]))
+    setup.take(report(sent=[3]))
+    with pytest.raises(KeyError):
+        pump_in_vain()
+    assert setup.delivery.outstanding
+    setup.broker.refuse("dead", times=1)
+    setup.delivery.pump()
+    assert setup.partition.settled == [1, 3]
+    setup.clock.advance("1m")
+    with pytest.raises(KeyError):
+        pump_in_vain()
+    setup.delivery.pump()
+    assert setup.partition.settled == [1, 3, 2]
+    assert setup.values("out") == [b"1", b"3"]
+
+
 def test_it_is_tried_again_later_and_then_complete(setup):
     setup.broker.refuse("dead", times=1)
     setup.take(report(dead=[3]))

@@ -105,7 +105,11 @@ class FlushDelivery:
                 writes += outcome.writes
         if not writes:
             return self._settle(noted, None)
-        self._on_the_way = (self._publisher.hand_over(writes), noted)
+        try:
+            self._on_the_way = (self._publisher.hand_over(writes), noted)
+        except BaseException:
+            self._noted.extendleft(reversed(noted))  # a mistake of ours: nobody is forgotten for it
+            raise
         return []
 
     def _settle(self, noted: list[Noted], error: PublishError | None) -> list[Complete]:
@@ -124,11 +128,15 @@ class FlushDelivery:
 
     def _try_again(self) -> list[Complete]:
         # Those of partitions that went are their next owner's.
-        items, self._refused = [each for each in self._refused if not each.processor.closed], []
+        items = [each for each in self._refused if not each.processor.closed]
+        refusal: PublishError | None = None
         try:
             self._publisher.publish([write for item in items for write in item.writes])
         except PublishError as error:
-            return self._keep(items, error)
+            refusal = error
+        self._refused = []
+        if refusal is not None:
+            return self._keep(items, refusal)
         self._wait = REFUSED_WAIT
         return self._settled(items)
 

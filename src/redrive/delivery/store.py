@@ -27,6 +27,10 @@ class StoreBusyError(RedriveError):
     """A rival was in the way too long: all is undone, and tried again record by record."""
 
 
+class StoreRefusedError(RedriveError):
+    """The database does not take what a record has to write, now or later: all is undone."""
+
+
 class TransactionEndedError(RedriveError):
     """A handler has ended the transaction that its record's outcome should have been part of."""
 

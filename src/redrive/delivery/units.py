@@ -14,8 +14,8 @@ from redrive.delivery.store import (
     InboxId,
     Marks,
     Store,
-    StoreBusyError,
     StoreDownError,
+    StoreRefusedError,
     TransactionEndedError,
 )
 from redrive.delivery.trouble import Trouble
@@ -38,6 +38,8 @@ _ALONE_WAIT: Final = 1000
 _ALONE_LONGEST: Final = 30_000
 """Milliseconds until a record that cannot be committed even alone is tried again: doubled each
 time, up to the second."""
+_LOST_BY_CHANCE: Final = 2
+"""How often the database may be lost while a record is handled, before it is tried alone."""
 _AGAIN: Final = 1.0
 """Seconds until the database is asked again to end a transaction whose thread does not come."""
 _EXPIRE_EVERY: Final = 60.0
@@ -60,12 +62,15 @@ class Units:
         """Of lots whose function may hang: how far they have come."""
         self._stuck: dict[Work, int] = {}
         """How long records waited last that cannot be committed even alone."""
+        self._lost: dict[Work, int] = {}
+        """How often the database was lost while they were handled, since it was last committed."""
 
     @property
     def stuck(self) -> int:
         """How many records wait because what they write is refused, or a rival is in the way."""
-        for work in [work for work in list(self._stuck) if work.processor.closed]:
+        for work in [work for work in (*self._stuck, *self._lost) if work.processor.closed]:
             self._stuck.pop(work, None)  # somebody else has its partition by now
+            self._lost.pop(work, None)
         return len(self._stuck)
 
     def connection(self) -> Any:
@@ -166,34 +171,42 @@ class Units:
         except GivenUpError:
             raise
         except Exception as error:  # noqa: BLE001 -- whatever it is, somebody waits and nothing is lost
-            await self._undone(error, lot, works, course, dispatcher)
+            if self._undone(error, unit, works, course):
+                await self._fail(error, lot, works, course, dispatcher)
         else:
             self._committed(unit, lot, works, course, dispatcher)
 
-    async def _undone(
-        self,
-        error: Exception,
-        lot: Lot,
-        works: list[Work],
-        course: _Course,
-        dispatcher: Dispatcher,
-    ) -> None:
-        """Nothing of a unit happened: decide who has to wait."""
-        outage = isinstance(error, PublishError) and error.outage
+    def _undone(self, error: Exception, unit: Unit, works: list[Work], course: _Course) -> bool:
+        """Nothing of a unit happened: decide who has to wait. True: its only record has failed."""
         if isinstance(error, RevokedError):
             course.give_up()
-        elif outage or not isinstance(error, (StoreBusyError, TransactionEndedError, PublishError)):
-            if not isinstance(error, (StoreDownError, PublishError)):
-                # A mistake of ours: nothing is lost, and it is told.
-                log.error("a unit of work failed", exc_info=error)
-            self._outage(error, course)
+        elif self._is_outage(error, unit, works):
+            # Nobody can do anything about it: all wait, and nothing counts against any record.
+            course.detain(course.rest(), self.trouble.begins(error))
         elif len(works) > 1:
             course.alone = True  # so that one of them does not hold the others
-        elif isinstance(error, TransactionEndedError):
-            # What the handler committed on its own cannot be undone; its record has failed.
-            await self._fail(error, lot, works, course, dispatcher)
+        elif isinstance(error, (StoreRefusedError, TransactionEndedError)):
+            # What it wrote cannot be committed, or what it committed on its own cannot be undone.
+            return True
         else:
+            if not isinstance(error, RedriveError):  # a mistake of ours: it is told
+                log.error("a unit of work failed", exc_info=error)
             self._stand_aside(error, works[0], course)
+        return False
+
+    def _is_outage(self, error: Exception, unit: Unit, works: list[Work]) -> bool:
+        """Whether anybody else would have fared the same."""
+        if isinstance(error, PublishError):
+            return error.outage
+        if not isinstance(error, StoreDownError):
+            return False
+        if unit.session is None:
+            return True
+        # It was there when the unit began. That happens to anybody, but not again and again: a
+        # handler can bring it about, by being idle for longer than the database allows, say.
+        for work in works:
+            self._lost[work] = self._lost.get(work, 0) + 1
+        return max(self._lost[work] for work in works) <= _LOST_BY_CHANCE
 
     async def _in_session(self, unit: Unit, lot: Lot, until: float) -> None:
         async with self._store.session(is_async=lot.is_async) as session:
@@ -208,9 +221,10 @@ class Units:
         if unit.called:
             taken = unit.seconds / unit.called
             self._pace[lot.handler.topic] = (self._pace.get(lot.handler.topic, taken) + taken) / 2
-        if self._stuck:
+        if self._stuck or self._lost:
             for work in works:
                 self._stuck.pop(work, None)
+                self._lost.pop(work, None)
 
     def _size(self, lot: Lot, course: _Course) -> int:
         """As many as will be handled in the time that a unit may take."""
@@ -222,10 +236,6 @@ class Units:
         if pace is None:
             return _FIRST_SIZE
         return max(1, int(UNIT_SECONDS / pace)) if pace else len(lot.works)
-
-    def _outage(self, error: Exception, course: _Course) -> None:
-        """Nobody can do anything about it: all wait, and nothing counts against any record."""
-        course.detain(course.rest(), self.trouble.begins(error))
 
     def _stand_aside(self, error: Exception, work: Work, course: _Course) -> None:
         """Let a record wait that cannot be committed even alone; the others go on."""
@@ -253,7 +263,8 @@ class Units:
         try:
             await self._in_session(unit, lot, inf)
         except Exception as trouble:  # noqa: BLE001 -- as for every unit
-            await self._undone(trouble, lot, works, course, dispatcher)
+            if self._undone(trouble, unit, works, course):
+                self._stand_aside(trouble, works[0], course)
         else:
             self._committed(unit, lot, works, course, dispatcher)
 

@@ -13,12 +13,20 @@ from datetime import datetime
 from threading import Lock, Semaphore
 from typing import Any, Final, NamedTuple
 
-import psycopg
 from psycopg import sql
 
 from redrive.delivery.store import StoreDownError
 from redrive.ledger.address import checked
-from redrive.ledger.wires import AsyncWire, SyncWire, Wire, is_broken, is_in_transaction, translated
+from redrive.ledger.wires import (
+    AsyncWire,
+    LentAsyncConnection,
+    LentConnection,
+    SyncWire,
+    Wire,
+    is_broken,
+    is_in_transaction,
+    translated,
+)
 
 LOCK_TIMEOUT: Final = 5000
 """Milliseconds that a statement waits for a rival, before it is tried again later."""
@@ -113,9 +121,9 @@ class Connections:
         with translated():
             wire: Wire
             if is_async:
-                wire = AsyncWire(await psycopg.AsyncConnection.connect(self._dsn, **options))
+                wire = AsyncWire(await LentAsyncConnection.connect(self._dsn, **options))
             else:
-                wire = SyncWire(psycopg.connect(self._dsn, **options))
+                wire = SyncWire(LentConnection.connect(self._dsn, **options))
         await wire.fetch(sql.SQL(f"set lock_timeout = {LOCK_TIMEOUT}"))
         return wire
 

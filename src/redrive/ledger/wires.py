@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import psycopg
 from psycopg import sql
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from redrive.delivery.store import StoreBusyError, StoreDownError
+from redrive.delivery.store import StoreBusyError, StoreDownError, StoreRefusedError
+from redrive.errors import ContextError
 from redrive.policy import causes
 
 Query = sql.SQL | sql.Composed
@@ -28,6 +29,14 @@ BUSY: Final = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
 )
+REFUSED: Final = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    psycopg.errors.ProgramLimitExceeded,
+    UnicodeError,
+    OverflowError,
+)
+"""What the data of one record is to blame for, and no other record would bring about."""
 
 
 class Wire(Protocol):
@@ -46,6 +55,36 @@ class Wire(Protocol):
     async def leave(self, block: Block, error: BaseException | None = None) -> None:
         """End it: with an error it is rolled back."""
         ...
+
+
+class LentConnection(psycopg.Connection[Any]):
+    """What handlers have as `ctx.db`: it is theirs to use, and not to close."""
+
+    def __enter__(self) -> NoReturn:
+        raise not_yours("`with ctx.db` closes it")
+
+    def close(self) -> NoReturn:
+        """Never: other records need it."""
+        raise not_yours("`close` would close it")
+
+
+class LentAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same for an event loop."""
+
+    async def __aenter__(self) -> NoReturn:
+        raise not_yours("`async with ctx.db` closes it")
+
+    async def close(self) -> NoReturn:
+        """Never: other records need it."""
+        raise not_yours("`close` would close it")
+
+
+def not_yours(what: str) -> ContextError:
+    """A handler tried to end a connection."""
+    return ContextError(
+        f"ctx.db is redrive's, and {what}: use ctx.db as it is; what it has done is committed with"
+        " the record's outcome, and `with ctx.db.transaction():` makes part of it undoable"
+    )
 
 
 class SyncWire:
@@ -111,6 +150,8 @@ def translated() -> Iterator[None]:
         yield
     except BUSY as error:
         raise StoreBusyError(_told(error)) from error
+    except REFUSED as error:
+        raise StoreRefusedError(_told(error)) from error
     except psycopg.Error as error:
         raise StoreDownError(_told(error)) from error
 
@@ -140,7 +181,7 @@ def _status(wire: Wire) -> object:
     return wire.connection.pgconn.transaction_status
 
 
-def _told(error: psycopg.Error) -> str:
+def _told(error: Exception) -> str:
     return f"PostgreSQL: {str(error).strip() or type(error).__name__}"
 
 
