@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 import weakref
 from bisect import bisect_left
@@ -199,6 +200,8 @@ class MiniSpark:
     def run_task(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:
         """Run a task in a Python worker of its own."""
         self.starting()
+        # Its handlers die as by Ctrl-C, whatever another test has made of that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with memory_runtime(self.app, self.broker, self.log, self.clock) as runtime:
             task = MemoryTask(self.spec, runtime)
             task.transactions = self.transactions
