@@ -2,6 +2,7 @@
 
 RedriveError
 ├── ConfigurationError      found at start; lists all mistakes at once
+├── ResourceError           what `@app.resource` makes could not be opened, or closed
 ├── ContextError            a handler used its context in a way its app does not allow
 ├── EnvelopeError           redrive-* headers that cannot be read
 ├── PublishError            a write did not become durable
@@ -40,6 +41,10 @@ class ConfigurationError(RedriveError):
         else:
             lines = "".join(f"\n  - {problem}" for problem in self.problems)
             super().__init__(f"{len(self.problems)} mistakes in the configuration:{lines}")
+
+
+class ResourceError(RedriveError):
+    """A resource of the app could not be opened, or raised when it was closed."""
 
 
 class ContextError(RedriveError):

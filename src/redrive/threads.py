@@ -32,14 +32,15 @@ def start_thread(run: Callable[[], object], *, name: str, on_death: OnDeath) -> 
     return thread
 
 
-def is_ctrl_c(error: BaseException) -> bool:
-    """Whether somebody wants to end the process, and not only some code has raised its error.
+def raise_ctrl_c(error: BaseException) -> None:
+    """Raise the error where somebody wants to end the process; not where code has only raised it.
 
     Python raises KeyboardInterrupt for a signal in the main thread alone, and only while it handles
     that signal itself.
     """
-    return (
+    if (
         isinstance(error, KeyboardInterrupt)
         and current_thread() is main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
+    ):
+        raise error

@@ -26,6 +26,7 @@ from redrive.testing import VirtualClock
 from redrive.threads import OnDeath
 
 Form = str
+FORMS = ["inline", "threads", "async"]
 
 
 class Shop:

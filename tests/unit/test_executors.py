@@ -8,14 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
-from executor_shop import Form, Shop, app_with, records
+from executor_shop import FORMS, Form, Shop, app_with, records
 
 from redrive import App, Context, Record
 from redrive.processing.executors import AsyncExecutor, ThreadExecutor, executor_for
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
-
-FORMS = ["inline", "threads", "async"]
 
 
 @pytest.fixture(params=FORMS)
@@ -213,6 +211,8 @@ def test_an_async_handler_that_does_not_end_is_cancelled_when_its_time_is_over()
     assert began.wait(60)
     assert opened.executor.close(0.05) is False
     assert ended.wait(60)
+    assert opened.outcomes == []  # that it was ended is nothing against its record
+    assert opened.tracker.in_flight == 1
 
 
 def test_records_of_a_batch_that_are_called_alone_have_a_calls_time_each() -> None:

@@ -19,6 +19,7 @@ from redrive import (
     header,
     key,
 )
+from redrive.errors import ResourceError
 from redrive.testing import Simulation
 
 
@@ -189,7 +190,7 @@ def test_a_resource_that_does_not_exist_cannot_be_replaced():
 
 def test_a_resource_that_cannot_be_opened_closes_the_others_and_is_named():
     log = []
-    with pytest.raises(ConfigurationError, match='"http" could not be opened: OSError: no route'):
+    with pytest.raises(ResourceError, match='"http" could not be opened: OSError: no route'):
         Simulation(app_with_resources(log, fails=True))
     assert log == ["open pool", "open http", "close pool"]
 

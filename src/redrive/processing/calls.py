@@ -12,7 +12,7 @@ from redrive.errors import Undecodable
 from redrive.handler import name_of
 from redrive.policy import causes
 from redrive.signals import Signal
-from redrive.threads import is_ctrl_c
+from redrive.threads import raise_ctrl_c
 
 if TYPE_CHECKING:
     from redrive.processing.context import BatchContext, Context
@@ -71,6 +71,5 @@ def raised(context: Context | BatchContext, error: BaseException) -> BaseExcepti
 
 def blameless(error: BaseException) -> BaseException:
     """Anything that a function raises is its record's; but somebody who wants to end it may."""
-    if is_ctrl_c(error):
-        raise error
+    raise_ctrl_c(error)
     return error

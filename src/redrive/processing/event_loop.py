@@ -122,13 +122,17 @@ class AsyncExecutor:
                 # asyncio ends the loop for these in any task: also in one that a handler has made.
                 # Whoever awaits that task gets the error as well.
                 log.warning("a task on the event loop raised %r: the loop goes on", error)
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left, timeout=_JOIN))
+        self._loop.close()
 
     def _stop_loop(self, *, wait: bool = True) -> None:
         self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(None if wait else _JOIN)
-        if not self._thread.is_alive():  # else a handler holds it up: it ends with the process
-            self._loop.close()
+        self._thread.join(None if wait else _JOIN)  # while a handler blocks it, it goes on
         self._beside.shutdown(wait=wait, cancel_futures=not wait)
 
     def _tell_loop(self) -> None:

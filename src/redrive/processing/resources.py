@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from redrive.errors import ConfigurationError
+from redrive.envelope import text_of
+from redrive.errors import ConfigurationError, ResourceError
+from redrive.threads import raise_ctrl_c
 
 if TYPE_CHECKING:
     from redrive.app import App
 
 _Opened = Generator[Any, None, None] | AsyncGenerator[Any, None]
 _T = TypeVar("_T")
+_NOTHING: Final = object()
+
+log: Final = logging.getLogger("redrive.processing")
 
 
 class Resources:
@@ -30,7 +36,7 @@ class Resources:
         self._to_open = {
             name: function for name, function in app.resources.items() if name not in self._replaced
         }
-        self._opened: list[_Opened] = []
+        self._opened: list[tuple[str, _Opened]] = []
 
     @property
     def is_async(self) -> bool:
@@ -44,37 +50,60 @@ class Resources:
             try:
                 generator = function()
                 values[name] = await _first(generator)
-            except Exception as error:
-                await self.close()
-                raise ConfigurationError(
-                    f'resource "{name}" could not be opened: {type(error).__name__}: {error}'
+            except BaseException as error:
+                await self._close_others(name)
+                raise_ctrl_c(error)
+                raise ResourceError(
+                    f'resource "{name}" could not be opened: {_told(error)}'
                 ) from error
-            self._opened.append(generator)
+            self._opened.append((name, generator))
         return SimpleNamespace(**values)
 
     async def close(self) -> None:
         """Close them, the last one first, each even if another fails."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
+        told: list[str] = []
         while self._opened:
+            name, generator = self._opened.pop()
             try:
-                await _rest(self._opened.pop())
-            except Exception as error:  # noqa: BLE001 -- all are closed before any is reported
+                await _rest(generator)
+            except BaseException as error:  # noqa: BLE001 -- all are closed before any is reported
+                raise_ctrl_c(error)
                 errors.append(error)
+                told.append(f'resource "{name}" could not be closed: {_told(error)}')
         if errors:
-            raise errors[0] if len(errors) == 1 else ExceptionGroup("closing resources", errors)
+            raise ResourceError("; ".join(told)) from errors[0]
+
+    async def _close_others(self, name: str) -> None:
+        try:
+            await self.close()
+        except ResourceError as error:
+            log.warning('%s (while "%s" could not be opened)', error, name)
 
 
 async def _first(generator: _Opened) -> object:
+    """What it yields, to be used."""
     if isinstance(generator, AsyncGenerator):
-        return await anext(generator)
-    return next(generator)
+        value = await anext(generator, _NOTHING)
+    else:
+        value = next(generator, _NOTHING)
+    if value is _NOTHING:
+        raise TypeError("it yields nothing: yield the resource once, and close it after that")
+    return value
 
 
 async def _rest(generator: _Opened) -> None:
+    """Let it end."""
     if isinstance(generator, AsyncGenerator):
-        await anext(generator, None)
+        value = await anext(generator, _NOTHING)
     else:
-        next(generator, None)
+        value = next(generator, _NOTHING)
+    if value is not _NOTHING:
+        raise TypeError("it yields a second time: what comes after that never runs")
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 def without_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -21,7 +21,7 @@ from redrive.processing.causes import Tally
 from redrive.processing.lanes import LongLanes
 from redrive.processing.work import Lot, Result, Work
 from redrive.record import IdentifiedWrite, Record, Write
-from redrive.threads import OnDeath, is_ctrl_c
+from redrive.threads import OnDeath, raise_ctrl_c
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -219,8 +219,7 @@ def _chosen_id(chosen: ids.IdOf, record: Record) -> ids.MessageId:
     except Exception:
         raise
     except BaseException as error:
-        if is_ctrl_c(error):
-            raise
+        raise_ctrl_c(error)
         raise RedriveError(
             f"id= of the handler of {record.topic!r} raised {type(error).__name__} for"
             f" {record.place}: {envelopes.text_of(error)}"

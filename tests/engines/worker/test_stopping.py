@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from driver import Driver
 
+from redrive.errors import ResourceError
 from redrive.ledger.migrating import migrate
 
 WAITS = """
@@ -167,3 +168,78 @@ def test_the_transaction_of_a_handler_that_hangs_is_ended_first(world, start, re
         assert connection.execute("select value from effect").fetchall() == [("one",)]
         assert run.worker.counting.hung == 1
         (world.folder / "go").touch()
+
+
+ENDED = """
+    import asyncio
+
+    app = App(NAME, delivery={delivery!r}, database={dsn!r}, retry=RetryPolicy("5m"))
+
+    @app.handler(topic("in"))
+    async def handle(record, ctx):
+        note(value=record.value.decode())
+        {hang}
+"""
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+def test_that_an_async_handler_is_ended_is_nothing_against_its_record(
+    world, start, redrive_database, delivery
+):
+    with psycopg.connect(redrive_database, autocommit=True) as connection:
+        migrate(connection)
+        source = ENDED.format(
+            delivery=delivery, dsn=redrive_database, hang="await asyncio.sleep(60)"
+        )
+        target = world.app(source, partitions=1)
+        world.send("in", b"slow")
+        run = start(target, drain=0, revoke_wait=0)
+        world.wait(run, "it runs", lambda: bool(world.notes()))
+        run.worker.stop(60)
+        assert run.worker._ended.is_set()
+        assert world.count("retry.5m") == world.count("dead") == 0
+        assert world.lag("in") == 1
+        assert connection.execute("select count(*) from redrive.inbox").fetchall() == [(0,)]
+
+
+def test_an_event_loop_that_a_handler_blocks_does_not_hold_up_the_end(world, start, caplog):
+    hang = "while not Path(NOTES).with_name('go').exists(): time.sleep(0.01)"
+    source = ENDED.format(delivery="at-least-once", dsn="", hang=hang)
+    target = world.app(source.replace("database='', ", ""), partitions=1)
+    world.send("in", b"blocks")
+    run = start(target, drain=0, revoke_wait=0)
+    world.wait(run, "it runs", lambda: bool(world.notes()))
+    run.worker.stop(60)
+    assert run.worker._ended.is_set()
+    assert run.worker.left_behind
+    assert "a handler blocks it" in caplog.text
+    (world.folder / "go").touch()
+    run.worker._executor._thread.join(60)
+
+
+def test_a_resource_that_raises_when_it_is_closed_is_named_and_everything_else_is_closed(
+    world, start
+):
+    target = world.app(
+        """
+    app = App(NAME)
+
+    @app.resource
+    def client():
+        yield
+        raise ConnectionError("the server has closed it already")
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        pass
+    """,
+        partitions=1,
+    )
+    world.send("in", b"0", b"1")
+    run = start(target)
+    world.wait(run, "both", lambda: world.lag("in") == 0)
+    run.worker.stop(60)
+    assert run.worker._ended.is_set()
+    with pytest.raises(ResourceError, match='"client" could not be closed: ConnectionError: '):
+        run.worker.check()
+    assert not run.worker._delivering._thread.is_alive()
