@@ -20,6 +20,10 @@ _GROUPS = {
     "tests/engines/contract/": "spark session",
     "tests/engines/spark/test_backlog.py": "spark session",
     "tests/engines/spark/test_deaths.py": "spark session",
+    "tests/engines/spark/test_secrets.py": "spark session",
+    # With them, so that one worker has the secured Kafka that these share with the engines' tests.
+    "tests/local/test_securing.py": "spark session",
+    "tests/cli/test_doctor_permissions.py": "spark session",
     "tests/engines/spark/frames/test_kills.py": "spark runs",
     "tests/engines/spark/frames/": "spark session",
     # Not in it, but here the two groups are about equally long.

@@ -9,7 +9,7 @@ transactional id may describe it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from redrive.app import App
@@ -43,9 +43,14 @@ class Permission(NamedTuple):
     prefixed: bool = False
     """Whether it is about all names that begin so."""
 
-    def __str__(self) -> str:
+    @property
+    def of(self) -> str:
+        """What it is about: `topic orders`."""
         kind = self.resource.replace("-", " ") + ("s that begin with" if self.prefixed else "")
-        return f"{' and '.join(self.operations)} on {kind} {self.name}"
+        return f"{kind} {self.name}"
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.operations)} on {self.of}"
 
 
 def permissions(app: App, purpose: Purpose = "run") -> list[Permission]:
@@ -54,13 +59,28 @@ def permissions(app: App, purpose: Purpose = "run") -> list[Permission]:
         case "run":
             return list(_of_run(app))
         case "relay":
-            return [_topic("outbound topics", name, ("WRITE",)) for name in _sent(app)]
+            return [
+                _topic(role, name, ("WRITE",)) for role, name in _topics(app) if name in _sent(app)
+            ]
         case "topics":
             return [_topic(role, name, _LOOKING) for role, name in _topics(app)]
         case "topics --apply":
             return [
                 _topic(role, name, _APPLYING.get(role, _LOOKING)) for role, name in _topics(app)
             ]
+
+
+def lacking(
+    needed: Iterable[Permission], allowed: Mapping[tuple[Resource, str], frozenset[str] | None]
+) -> list[Permission]:
+    """What of it is not allowed; what the broker does not tell is left out."""
+    found = []
+    for one in needed:
+        granted = allowed.get((one.resource, one.name))
+        if granted is not None and not granted.issuperset(one.operations):
+            refused = tuple(each for each in one.operations if each not in granted)
+            found.append(one._replace(operations=refused))
+    return found
 
 
 def kafka_acls(needed: Iterable[Permission], user: str) -> list[str]:

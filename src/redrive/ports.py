@@ -102,6 +102,7 @@ class TopicState(NamedTuple):
     partitions: int
     replication: int
     config: Mapping[str, str]
+    """Its settings; empty where they may not be seen."""
 
 
 class Topics(Protocol):

@@ -149,7 +149,12 @@ def plan_topics(
     return Plan(
         app.name,
         tuple(
-            TopicPlan(name, role, described.get(name), tuple(check(name, described.get(name))))
+            TopicPlan(
+                name,
+                role,
+                described.get(name),
+                (*check(name, described.get(name)), *_unseen(described.get(name))),
+            )
             for name, (role, check) in roles.items()
         ),
         tuple(name for name, handler in app.handlers.items() if handler.sends is None),
@@ -300,10 +305,18 @@ def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
     return check
 
 
+def _unseen(state: TopicState | None) -> Iterator[Problem]:
+    if state is not None and not state.config:
+        yield Problem(
+            "its settings cannot be seen, so that nobody knows whether they are right: grant"
+            " DESCRIBE_CONFIGS on it",
+            weight="note",
+        )
+
+
 def _settings(name: str, state: TopicState, rules: Iterable[_Rule]) -> Iterator[Problem]:
     for rule in rules:
         now = state.config.get(rule.key)
-        # A setting that is not told (no permission to see it) cannot be judged.
         if now is not None and not rule.fits(now):
             yield Problem(
                 f"{rule.key} is {now}, should be {rule.value}: {rule.why}",

@@ -10,8 +10,10 @@ import pytest
 
 from redrive.cli import doctor_machine
 from redrive.cli.doctor_database import clock_finding
-from redrive.cli.doctor_kafka import permission_finding, topic_findings
+from redrive.cli.doctor_kafka import topic_findings
 from redrive.cli.doctor_machine import check_jars, check_java, check_python
+from redrive.cli.doctor_permissions import findings as permission_findings
+from redrive.permissions import Permission
 from redrive.ports import TopicState
 from redrive.topics import Plan, Problem, TopicPlan
 
@@ -61,7 +63,7 @@ def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, redrive_dat
         "broker version",
         f"topic {redrive_prefix}.orders",
         f"topic {redrive_prefix}.dead",
-        f"permissions on {redrive_prefix}.retry.5s",
+        f"permissions on topic {redrive_prefix}.retry.5s",
         f"permissions on group {redrive_prefix}",
         "database",
         "database permissions",
@@ -214,11 +216,17 @@ def test_clocks(difference, verdict, seen):
 
 
 def test_permissions():
-    assert permission_finding("p", {"READ"}, {"READ", "WRITE"}).verdict == "ok"
-    assert permission_finding("p", {"READ"}, None).verdict == "not checked"
-    lacking = permission_finding("p", {"READ", "WRITE", "DESCRIBE"}, {"DESCRIBE"})
-    assert (lacking.verdict, lacking.seen) == ("wrong", "READ and WRITE not allowed")
-    assert lacking.todo == "grant READ, WRITE"
+    one = Permission("delay topics", "topic", "t", ("READ", "WRITE"))
+
+    def verdict(allowed):
+        (line,) = permission_findings([one], allowed)
+        return line.verdict, line.seen
+
+    assert verdict({("topic", "t"): frozenset({"READ", "WRITE"})}) == ("ok", "READ, WRITE allowed")
+    assert verdict({("topic", "t"): None}) == ("not checked", "the broker does not tell")
+    assert verdict({}) == ("not checked", "it does not exist yet")
+    assert verdict({("topic", "t"): frozenset()}) == ("wrong", "READ and WRITE not allowed")
+    assert verdict({("topic", "t"): frozenset({"READ"})}) == ("wrong", "WRITE not allowed")
 
 
 def test_topic_problems_by_weight():

@@ -19,7 +19,7 @@ from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import AdminClient
 
 from redrive import App
-from redrive.config import Settings, load_settings
+from redrive.config import SecurityArguments, Settings, load_settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
@@ -94,7 +94,8 @@ class OnWorker:
         from redrive.engines.worker.options import Options
         from redrive.engines.worker.worker import start
 
-        return _WorkerRun(start(target, options=Options(**options), bootstrap=bootstrap))
+        settings = {"bootstrap": bootstrap, "security": options.pop("security", {})}
+        return _WorkerRun(start(target, options=Options(**options), **settings))
 
 
 class _WorkerRun:
@@ -116,11 +117,19 @@ class _WorkerRun:
 class World:
     """A Kafka with the topics of one app, and what its handlers have told."""
 
-    def __init__(self, bootstrap: str, folder: Path, prefix: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        prefix: str,
+        security: SecurityArguments | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self.folder = folder
         self.prefix = prefix
-        self.settings: Settings = load_settings({"bootstrap": bootstrap}, environ={})
+        self.settings: Settings = load_settings(
+            {"bootstrap": bootstrap, "security": security or {}}, environ={}
+        )
         self.admin = Admin(self.settings, patience=60)
         self.topics = KafkaTopics(self.settings, admin=self.admin)
         self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=60)

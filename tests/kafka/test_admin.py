@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from redrive.config import load_settings
 from redrive.kafka.admin import Admin, is_passing
-from redrive.kafka.errors import BrokerError, MissingTopicError
+from redrive.kafka.errors import BrokerError, MissingTopicError, NotAllowedError
 
 
 def describe(client):
@@ -41,7 +41,7 @@ def test_what_will_not_pass_is_not_asked_twice(admin):
         calls.append(1)
         raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    with pytest.raises(BrokerError, match="this user may not do that: `redrive doctor"):
+    with pytest.raises(NotAllowedError, match="a permission is missing; `redrive doctor"):
         admin.ask("do it", request)
     assert len(calls) == 1
 

@@ -230,7 +230,10 @@ def test_what_is_more_than_enough_is_left_alone(name, key, now):
 
 def test_settings_that_are_not_told_are_not_judged():
     described = {name: TopicState(3, 1, {}) for name in RIGHT}
-    assert plan_topics(make_app(), described).ok
+    plan = plan_topics(make_app(), described)
+    assert plan.ok
+    assert all("cannot be seen" in problem.text for problem in plan.problems)
+    assert len([*plan.problems]) == len(RIGHT)
 
 
 def test_less_safe_than_the_source():

@@ -6,18 +6,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from redrive.app import App
 from redrive.cli.doctor_database import clock_finding
+from redrive.cli.doctor_permissions import check_permissions
 from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
 from redrive.cli.topics import look
 from redrive.config import Settings
 from redrive.errors import RedriveError
-from redrive.guarantees import GUARANTEES
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
@@ -57,7 +56,7 @@ def check_kafka(
         yield not_checked("permissions", "no app was named: redrive doctor module:app")
     else:
         yield from _guarded("topics", lambda: _check_topics(settings, admin, app, outage))
-        yield from _guarded("permissions", lambda: _check_permissions(admin, app, cluster))
+        yield from _guarded("permissions", lambda: check_permissions(admin, settings, app, cluster))
     if probe:
         yield from _guarded("broker clock", lambda: _check_clock(settings, admin))
     else:
@@ -139,72 +138,6 @@ def _topic_findings(topic: TopicPlan) -> Iterator[Finding]:
         todo = by_hand if problem.fix is None else f"redrive topics --apply would {problem.fix}"
         verdict = wrong if problem.weight == "wrong" else warning
         yield verdict(subject, problem.text, todo)
-
-
-# Permissions, as the broker tells them
-
-
-def _check_permissions(admin: Admin, app: App, cluster: Any) -> Iterator[Finding]:
-    missing_topics = []
-    for name, needed in _needed(app).items():
-        allowed = _allowed_on_topic(admin, name)
-        if allowed is None:
-            missing_topics.append(name)
-            continue
-        yield permission_finding(f"permissions on {name}", needed, allowed)
-    yield permission_finding(
-        f"permissions on group {app.name}", {"READ", "DESCRIBE"}, _allowed_on_group(admin, app.name)
-    )
-    if missing_topics:
-        yield not_checked(f"permissions on {', '.join(missing_topics)}", "not there yet")
-        yield permission_finding(
-            "permission to create topics", {"CREATE"}, _names(cluster.authorized_operations)
-        )
-
-
-def _needed(app: App) -> dict[str, set[str]]:
-    sources = {
-        name: {"READ", "DESCRIBE"} | ({"WRITE"} if handler.retry.redeliver == "origin" else set())
-        for name, handler in app.handlers.items()
-    }
-    delays = {name: {"READ", "WRITE", "DESCRIBE"} for name in app.delay_topics}
-    # With an outbox it is the relay that writes them.
-    written = () if GUARANTEES[app.delivery].outbox else app.outbound_topics
-    outbound = {name: {"WRITE", "DESCRIBE"} for name in written}
-    return {**sources, **outbound, **delays, app.dead_topic: {"WRITE", "DESCRIBE"}}
-
-
-def permission_finding(subject: str, needed: set[str], allowed: set[str] | None) -> Finding:
-    """What is needed against what the broker says is allowed."""
-    if allowed is None:
-        return not_checked(subject, "the broker does not tell")
-    lacking = sorted(needed - allowed)
-    if lacking:
-        return wrong(subject, f"{' and '.join(lacking)} not allowed", f"grant {', '.join(lacking)}")
-    return ok(subject, f"{', '.join(sorted(needed))} allowed")
-
-
-def _allowed_on_topic(admin: Admin, name: str) -> set[str] | None:
-    def ask(client: AdminClient) -> Any:
-        topics = TopicCollection([name])
-        return client.describe_topics(topics, include_authorized_operations=True)[name].result()
-
-    try:
-        return _names(admin.ask(f"describe {name}", ask).authorized_operations)
-    except RedriveError:
-        return None
-
-
-def _allowed_on_group(admin: Admin, group: str) -> set[str] | None:
-    def ask(client: AdminClient) -> Any:
-        asked = client.describe_consumer_groups([group], include_authorized_operations=True)
-        return asked[group].result()
-
-    return _names(admin.ask(f"describe group {group}", ask).authorized_operations)
-
-
-def _names(operations: Any) -> set[str] | None:
-    return None if operations is None else {operation.name for operation in operations}
 
 
 # The clock of the broker that leads a new topic

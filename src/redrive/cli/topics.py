@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +15,9 @@ from redrive.app import App
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
+from redrive.guarantees import GUARANTEES
 from redrive.loading import load_app
+from redrive.permissions import Purpose, kafka_acls, permissions
 from redrive.ports import Topics
 from redrive.topics import Fix, Plan, TopicPlan, apply, plan_topics, topic_names
 
@@ -33,6 +35,12 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     outage: Annotated[
         str, typer.Option(help="The longest outage that parked records shall outlive.")
     ] = "7d",
+    acls: Annotated[
+        bool, typer.Option("--acls", help="Print what has to be granted on a secured Kafka.")
+    ] = False,
+    user: Annotated[
+        str | None, typer.Option(help="With --acls: to whom; security.user unless said.")
+    ] = None,
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -44,7 +52,12 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
 
     app = load_app(target)
     given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}
-    port = KafkaTopics(load_settings(given, app.settings))
+    settings = load_settings(given, app.settings)
+    if acls:
+        for line in grants(app, user or settings.security.user or "USER"):
+            typer.echo(line)
+        return
+    port = KafkaTopics(settings)
     plan, applied = look(
         app,
         port,
@@ -57,6 +70,20 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     else:
         _show(plan, applied)
     raise typer.Exit(0 if plan.ok else 1)
+
+
+def grants(app: App, user: str) -> Iterator[str]:
+    """The commands that grant a user all that this app may need, by what it is for."""
+    purposes: list[Purpose] = ["run", "topics --apply"]
+    if GUARANTEES[app.delivery].outbox:
+        purposes.insert(1, "relay")
+    for purpose in purposes:
+        yield f"# redrive {purpose}"
+        needed = permissions(app, purpose)
+        yield from (f"{_ACLS_TOOL} {one}" for one in kafka_acls(needed, user))
+
+
+_ACLS_TOOL = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config admin.properties'
 
 
 def look(
@@ -161,6 +188,8 @@ def _lines(topic: TopicPlan) -> list[str]:
 
 
 def _last_word(plan: Plan) -> str:
+    if plan.ok and any(topic.state and not topic.state.config for topic in plan.topics):
+        return "Nothing is wrong, as far as this user may see."
     if plan.ok:
         return "[green]All topics are right.[/]"
     if plan.fixes:

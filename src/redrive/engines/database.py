@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from redrive.app import App
 from redrive.config import Settings
@@ -12,9 +12,6 @@ from redrive.delivery.equipping import require_psycopg
 from redrive.durations import text
 from redrive.errors import ConfigurationError, LedgerError
 from redrive.policy import RetryPolicy
-
-if TYPE_CHECKING:
-    from redrive.ports import TopicState
 
 log: Final = logging.getLogger("redrive")
 
@@ -45,15 +42,18 @@ def unready(settings: Settings, target: str) -> str | None:
     return None
 
 
-def inbox_ttl(app: App, sources: Mapping[str, TopicState]) -> int | None:
+def inbox_ttl(app: App, settings: Mapping[str, Mapping[str, str]]) -> int | None:
     """How long ids are remembered, in milliseconds; None: for ever.
 
-    Longer than a record can come back: duplicates would come back with it.
+    Longer than a record can come back: duplicates would come back with it. Where this user may not
+    see the settings of a source topic, nobody knows how long that is.
     """
     needed: list[int] = []
     problems: list[str] = []
-    for topic, state in sources.items():
-        retention = int(state.config.get("retention.ms", _DEFAULT_RETENTION))
+    for topic in app.handlers:
+        if topic not in settings:
+            continue
+        retention = int(settings[topic].get("retention.ms", _DEFAULT_RETENTION))
         if not 0 <= retention < _AGES:
             _warn_of_ages(app, topic)
             continue
@@ -68,7 +68,7 @@ def inbox_ttl(app: App, sources: Mapping[str, TopicState]) -> int | None:
             )
     if problems:
         raise ConfigurationError(problems)
-    if app.inbox_ttl is not None or len(needed) < len(sources):
+    if app.inbox_ttl is not None or len(needed) < len(app.handlers):
         return app.inbox_ttl
     return max(needed) + _TO_SPARE
 

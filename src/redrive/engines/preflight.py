@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from redrive.app import App
 from redrive.choices import Engine
@@ -13,7 +15,10 @@ from redrive.guarantees import GUARANTEES
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.topics import KafkaTopics
+from redrive.permissions import Permission, lacking, permissions
 from redrive.topics import topic_names
+
+log: Final = logging.getLogger("redrive")
 
 _PATIENCE = 15.0
 """Seconds: an address at which nobody listens is a mistake more often than an outage."""
@@ -37,32 +42,56 @@ def check(app: App, settings: Settings, target: str, *, engine: Engine) -> Ready
     admin = Admin(settings, patience=_PATIENCE)
     names = topic_names(app)
     try:
-        found = admin.topics(names)
+        allowed = admin.allowed(names)
+        refused = lacking(permissions(app), {("topic", name): allowed[name] for name in allowed})
+        if refused:
+            raise NotReadyError(_not_allowed(refused, settings, target))
+        missing = [name for name in names if name not in allowed]
+        if missing:
+            raise NotReadyError(_missing(app, missing, target))
         has_members = engine == "spark" and admin.has_members(app.name)
-        described = KafkaTopics(settings, admin=admin).describe([*app.handlers, *app.delay_topics])
+        topics = [*app.handlers, *app.delay_topics]
+        seen = KafkaTopics(settings, admin=admin).visible_settings(topics)
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise NotReadyError(_missing(app, missing, target))
-    untimed = [name for name in app.delay_topics if described[name].config.get(_TIME) != _APPENDED]
-    if untimed:
-        raise NotReadyError(
-            f"{', '.join(untimed)}: {_TIME} is not {_APPENDED}, so that nobody knows when records"
-            f" are due: run `redrive topics {target} --apply`"
-        )
+    _check_stamped(app, seen, target)
     if has_members:
         raise NotReadyError(
             f"the app {app.name} is running as a worker: its group has active members,"
             " so Spark must not commit for it; stop the worker first"
         )
     if GUARANTEES[app.delivery].database:
-        ttl = database.inbox_ttl(app, {name: described[name] for name in app.handlers})
+        ttl = database.inbox_ttl(app, seen)
         unready = database.unready(settings, target)
         if unready is not None:
             raise NotReadyError(unready)
         return Ready(ttl)
     return Ready()
+
+
+def _not_allowed(refused: Iterable[Permission], settings: Settings, target: str) -> str:
+    user = settings.security.user
+    who = "this user" if user is None else f"user {user}"
+    what = ", ".join(map(str, refused))
+    return f"{who} is not allowed {what}: grant it; `redrive topics {target} --acls` prints how"
+
+
+def _check_stamped(app: App, seen: Mapping[str, Mapping[str, str]], target: str) -> None:
+    """See that brokers say when records of delay topics came."""
+    hidden = [name for name in [*app.handlers, *app.delay_topics] if name not in seen]
+    if hidden:
+        log.warning(
+            "the settings of %s are not checked: this user may not see them (DESCRIBE_CONFIGS)",
+            ", ".join(hidden),
+        )
+    wrong = [
+        name for name in app.delay_topics if name in seen and seen[name].get(_TIME) != _APPENDED
+    ]
+    if wrong:
+        raise NotReadyError(
+            f"{', '.join(wrong)}: {_TIME} is not {_APPENDED}, so that nobody knows when records"
+            f" are due: run `redrive topics {target} --apply`"
+        )
 
 
 def _missing(app: App, names: list[str], target: str) -> str:

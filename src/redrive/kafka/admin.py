@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from enum import Enum
 from typing import Final, TypeVar
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection
@@ -12,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
 from redrive.kafka.config import admin_config, make_handle, report_error
-from redrive.kafka.errors import BrokerError, MissingTopicError
+from redrive.kafka.errors import BrokerError, MissingTopicError, is_not_allowed, not_allowed
 from redrive.kafka.rdkafka import TopicDescription
 
 _Answer = TypeVar("_Answer")
@@ -118,21 +120,40 @@ class Admin:
 
     def topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
         """The topics that exist. Asking never creates one."""
-        if not names:
-            return {}
 
         def describe(client: AdminClient) -> dict[str, TopicDescription]:
             asked = client.describe_topics(TopicCollection(list(names)))
-            found: dict[str, TopicDescription] = {}
+            return {
+                name: found
+                for name, answer in asked.items()
+                if (found := _unless(KafkaError.UNKNOWN_TOPIC_OR_PART, answer)) is not None
+            }
+
+        return self.ask(f"describe {', '.join(names)}", describe) if names else {}
+
+    def allowed(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
+        """What this user may do with the topics that exist; None: the broker does not tell.
+
+        Whoever may not even know whether a topic exists may do nothing with it.
+        """
+
+        def describe(client: AdminClient) -> dict[str, frozenset[str] | None]:
+            topics = TopicCollection(list(names))
+            asked = client.describe_topics(topics, include_authorized_operations=True)
+            found: dict[str, frozenset[str] | None] = {}
             for name, answer in asked.items():
                 try:
-                    found[name] = answer.result()
+                    topic = _unless(KafkaError.UNKNOWN_TOPIC_OR_PART, answer)
                 except KafkaException as raised:
-                    if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    if not is_not_allowed(raised.args[0].name()):
                         raise
+                    found[name] = frozenset()
+                else:
+                    if topic is not None:
+                        found[name] = names_of(topic.authorized_operations)
             return found
 
-        return self.ask(f"describe {', '.join(names)}", describe)
+        return self.ask(f"ask for permissions on {', '.join(names)}", describe) if names else {}
 
     def names(self) -> list[str]:
         """The names of all topics."""
@@ -152,6 +173,20 @@ class Admin:
             return any(one.group_id == group and one.state != _EMPTY for one in listed.valid)
 
         return self.ask(f"look for members of group {group}", look)
+
+
+def names_of(operations: Collection[Enum] | None) -> frozenset[str] | None:
+    """Operations by their names; None where the broker has not said which are allowed."""
+    return None if operations is None else frozenset(each.name for each in operations)
+
+
+def _unless(code: int, answer: Future[TopicDescription]) -> TopicDescription | None:
+    try:
+        return answer.result()
+    except KafkaException as raised:
+        if raised.args[0].code() != code:
+            raise
+        return None
 
 
 def pause(seconds: float) -> None:
@@ -176,8 +211,8 @@ def _cannot(what: str, error: KafkaError, trouble: KafkaError | None) -> BrokerE
     elif name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
         error = trouble or error
         advice = "no broker answers: check the address, the protocol and that Kafka runs"
-    elif name.endswith("AUTHORIZATION_FAILED"):
-        advice = "this user may not do that: `redrive doctor module:app` says what is missing"
+    elif is_not_allowed(name):
+        return not_allowed(what, name)
     else:
         advice = "see the broker's log"
     return BrokerError(f"cannot {what} ({error.name()}: {error.str()}): {advice}")

@@ -1,6 +1,7 @@
 """What a broker can answer, in words: shared by Kafka and by the broker in memory.
 
 BrokerError                 the broker could not be asked, or said no
+├── NotAllowedError         this user lacks a permission: asking again does not help
 ├── MissingTopicError       there is no such topic
 └── OffsetsGoneError        the log does not hold the offset that was asked for
 
@@ -20,6 +21,24 @@ METADATA_BYTES: Final = 4095
 
 class BrokerError(RedriveError):
     """The broker could not be asked, or said no."""
+
+
+class NotAllowedError(BrokerError):
+    """This user lacks a permission: asking again does not help, so a run ends."""
+
+
+def not_allowed(what: str, reason: str, needs: str = "") -> NotAllowedError:
+    """What cannot be done, and what has to be granted for it, where that is known."""
+    grant = f"grant {needs}" if needs else "a permission is missing"
+    return NotAllowedError(
+        f"not allowed to {what} ({reason}): {grant}; `redrive doctor module:app` lists all that is"
+        " missing"
+    )
+
+
+def is_not_allowed(reason: str) -> bool:
+    """Whether Kafka's name for an error says that a permission is missing."""
+    return reason.endswith("AUTHORIZATION_FAILED")
 
 
 class MissingTopicError(BrokerError):

@@ -20,7 +20,14 @@ from redrive.config import Settings
 from redrive.kafka import meeting
 from redrive.kafka.admin import PATIENCE, Admin, is_passing
 from redrive.kafka.config import consumer_config, make_handle
-from redrive.kafka.errors import BrokerError, MissingTopicError, OffsetsGoneError, ends_before
+from redrive.kafka.errors import (
+    BrokerError,
+    MissingTopicError,
+    OffsetsGoneError,
+    ends_before,
+    is_not_allowed,
+    not_allowed,
+)
 from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
 from redrive.record import Record, TopicPartition
 
@@ -315,6 +322,8 @@ def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached:
         raise OffsetsGoneError(partition, reached)
     if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}:
         raise MissingTopicError(partition.topic)
+    if is_not_allowed(error.name()):
+        raise not_allowed(f"read {partition}", error.name(), f"READ on topic {partition.topic}")
     if error.fatal() or not (is_passing(error) or error.retriable()):
         raise BrokerError(
             f"cannot read {partition} at offset {reached} ({error.name()}: {error.str()}): see"

@@ -17,7 +17,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from redrive.config import Settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import consumer_config, make_handle
-from redrive.kafka.errors import METADATA_BYTES, BrokerError, metadata_too_long
+from redrive.kafka.errors import (
+    METADATA_BYTES,
+    BrokerError,
+    NotAllowedError,
+    is_not_allowed,
+    metadata_too_long,
+    not_allowed,
+)
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -70,22 +77,51 @@ class KafkaProgress:
         self, asked: list[confluent_kafka.TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:
         with self._lock:
-            return _checked(self._ready().committed(asked, _FETCH_SECONDS))
+            consumer = self._ready()
+            try:
+                return _checked(consumer.committed(asked, _FETCH_SECONDS))
+            except KafkaException:
+                self._check_allowed(consumer)
+                raise
 
     def _store(self, wanted: list[confluent_kafka.TopicPartition]) -> None:
         try:
             with self._lock:
                 _checked(self._ready().commit(offsets=wanted, asynchronous=False) or [])
         except KafkaException as raised:
-            if raised.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
+            error: KafkaError = raised.args[0]
+            if error.code() == KafkaError.UNKNOWN_MEMBER_ID:
                 raise _MembersError from None
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                topics = ", ".join(sorted({one.topic for one in wanted}))
+                raise not_allowed(
+                    f"commit progress in {topics}", error.name(), f"READ on topic {topics}"
+                ) from None
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise self._shut_out(error) from None
             raise
 
     def _ready(self) -> Consumer:
         if self._consumer is None:
             self._consumer = make_handle(Consumer, self._config)
-        self._consumer.poll(0)  # what it has to say goes to the log
+        self._check_allowed(self._consumer)
         return self._consumer
+
+    def _check_allowed(self, consumer: Consumer) -> None:
+        """Hear what it has to say: that it may not ask for the coordinator, it says only here.
+
+        The request itself would wait for a coordinator that nobody tells.
+        """
+        message = consumer.poll(0)
+        error = None if message is None else message.error()
+        if error is not None and is_not_allowed(error.name()):
+            raise self._shut_out(error)
+
+    def _shut_out(self, error: KafkaError) -> NotAllowedError:
+        group = f"group {self._group}"
+        return not_allowed(
+            f"read and write the progress of {group}", error.name(), f"READ on {group}"
+        )
 
     def _wanted(
         self, partition: TopicPartition, position: Position

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
 from redrive.kafka.admin import Admin
-from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.errors import MissingTopicError, is_not_allowed
 from redrive.kafka.rdkafka import (
     AlterConfigOpType,
     ConfigEntry,
@@ -34,16 +34,24 @@ class KafkaTopics:
     def describe(self, names: Collection[str]) -> dict[str, TopicState]:
         """The topics that exist; missing ones are left out."""
         found = {name: topic for name in names if (topic := self._find(name)) is not None}
-        configs = self._configs(found)
+        configs = self.visible_settings(found)
         return {
             name: TopicState(
                 partitions=len(topic.partitions),
                 replication=min((len(one.replicas) for one in topic.partitions), default=0),
-                config=configs[name],
+                config=configs.get(name, {}),
             )
             for name, topic in found.items()
-            if name in configs
         }
+
+    def visible_settings(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """The settings of these topics, without those whose settings this user may not see."""
+        if not names:
+            return {}
+        return self._admin.ask(
+            f"read the settings of {', '.join(names)}",
+            lambda client: _settings_of(client, names, visible=True),
+        )
 
     def create(
         self, name: str, partitions: int, config: Mapping[str, str], replication: int | None = None
@@ -76,7 +84,7 @@ class KafkaTopics:
         self._admin.ask(f'configure topic "{name}"', lambda client: _alter(client, name, entries))
         self._admin.wait_until(
             f'topic "{name}" taking its settings',
-            lambda: config.items() <= self._configs([name]).get(name, {}).items(),
+            lambda: config.items() <= topic_settings(self._admin, name).items(),
         )
 
     def delete(self, name: str) -> None:
@@ -100,13 +108,6 @@ class KafkaTopics:
             and all(one.leader is not None for one in topic.partitions)
         )
 
-    def _configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
-        if not names:
-            return {}
-        return self._admin.ask(
-            f"read the settings of {', '.join(names)}", lambda client: _settings_of(client, names)
-        )
-
 
 def topic_settings(admin: Admin, name: str) -> dict[str, str]:
     """The settings of one topic; none if it is gone."""
@@ -114,15 +115,17 @@ def topic_settings(admin: Admin, name: str) -> dict[str, str]:
     return found.get(name, {})
 
 
-def _settings_of(client: AdminClient, names: Collection[str]) -> dict[str, dict[str, str]]:
+def _settings_of(
+    client: AdminClient, names: Collection[str], *, visible: bool = False
+) -> dict[str, dict[str, str]]:
     asked = client.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
     settings: dict[str, dict[str, str]] = {}
     for resource, future in asked.items():
         try:
             entries = future.result()
         except KafkaException as raised:
-            # Deleted since it was described.
-            if raised.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            deleted = raised.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not deleted and not (visible and is_not_allowed(raised.args[0].name())):
                 raise
         else:
             settings[resource.name] = {

@@ -15,8 +15,9 @@ from redrive import failpoints
 from redrive.config import Settings
 from redrive.errors import RedriveError
 from redrive.kafka.config import consumer_config, make_handle, producer_config
-from redrive.kafka.errors import BrokerError
+from redrive.kafka.errors import BrokerError, not_allowed
 from redrive.kafka.handover import KafkaHandover, Outlet
+from redrive.permissions import transactional_prefix
 from redrive.record import TopicPartition, Write
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ _OFFSETS_TIMEOUT: Final = 15.0
 _FENCED: Final = frozenset(
     {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "FENCED_INSTANCE_ID"}
 )
+
+_NOT_ALLOWED: Final[dict[str, Callable[[str], str]]] = {
+    # Not that of topics: a transaction with a refused write says which one it was.
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": lambda group: (
+        f"WRITE on transactional ids that begin with {transactional_prefix(group)}"
+    ),
+    "GROUP_AUTHORIZATION_FAILED": lambda group: f"READ on group {group}",
+}
 
 
 class FencedError(RedriveError):
@@ -115,6 +124,10 @@ class TransactionalProducer:
                     f"another run of the app {self._group} is active: it has taken over"
                     f" {self.id}; this run stops, and nothing of what it had begun is committed"
                 ) from None
+            if error.name() in _NOT_ALLOWED:
+                needs = _NOT_ALLOWED[error.name()](self._group)
+                what = f"{verb} a transaction of {self.id}"
+                raise not_allowed(what, error.name(), needs) from None
             raise TransactionError(
                 f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()}): it is"
                 " taken back, and its records will run again"

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from redrive.config import Settings
 from redrive.errors import PublishError
 from redrive.kafka.admin import Admin
-from redrive.kafka.errors import BrokerError, MissingTopicError, publish_error
+from redrive.kafka.errors import MissingTopicError, NotAllowedError, publish_error
 from redrive.kafka.rdkafka import TopicDescription
 from redrive.kafka.topics import topic_settings
 from redrive.ledger.refusals import Taken
@@ -58,10 +58,8 @@ class Admission:
             found = self._admin.topic(topic)
         except MissingTopicError:
             return str(publish_error(topic, None, "UNKNOWN_TOPIC_OR_PART"))
-        except BrokerError as error:
-            if "AUTHORIZATION_FAILED" in str(error):
-                return str(publish_error(topic, None, "TOPIC_AUTHORIZATION_FAILED"))
-            raise
+        except NotAllowedError:
+            return str(publish_error(topic, None, "TOPIC_AUTHORIZATION_FAILED"))
         settings = self._settings(topic)
         reason = out_of_reach(found, int(settings.get("min.insync.replicas", 1)))
         if reason is not None:
@@ -108,9 +106,7 @@ class Admission:
     def _settings(self, topic: str) -> dict[str, str]:
         try:
             return topic_settings(self._admin, topic)
-        except BrokerError as error:
-            if "AUTHORIZATION_FAILED" not in str(error):
-                raise
+        except NotAllowedError:
             return {}  # reading settings is a right of its own, and not needed to write
 
 

@@ -26,7 +26,7 @@ from redrive.engines.starts import DataLossError
 from redrive.engines.words import Lane
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.admin import Admin
-from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.errors import MissingTopicError, NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 
@@ -37,7 +37,13 @@ SCHEMA: Final = "report string"
 _NOTHING_WAIT: Final = 0.05
 _TROUBLE_WAIT: Final = 1.0
 _PATIENCE: Final = 5.0
-_FATAL: Final = (RivalError, DataLossError, ConfigurationError, MissingTopicError)
+_FATAL: Final = (
+    RivalError,
+    DataLossError,
+    ConfigurationError,
+    MissingTopicError,
+    NotAllowedError,
+)
 
 
 def source(spec: Spec, lane: Lane) -> type[DataSource]:

@@ -18,6 +18,7 @@ from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, SliceReport, TransactionSlice
 from redrive.engines.spark.spec import HORIZON, Spec
 from redrive.errors import RedriveError
+from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.transactions import FencedError, TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.causes import Seen
@@ -33,6 +34,7 @@ log: Final = logging.getLogger("redrive.spark")
 
 _IDLE_WAIT: Final = 0.02
 _OUT_OF_MEMORY: Final = 137
+_ENDS_THE_RUN: Final = (FencedError, NotAllowedError)
 _PUMP_EVERY: Final = 0.2
 """Seconds that handlers run, at most, before outcomes are made durable and offsets committed."""
 
@@ -352,11 +354,11 @@ def _untouched(each: Range, stopped: Exception | None) -> SliceReport:
 
 
 def _blame(report: SliceReport, stopped: Exception | None) -> None:
-    """Say what stopped a task: a trouble passes, being fenced or a mistake of ours does not."""
+    """Say what stopped a task: a trouble passes; what only others can change ends the run."""
     if stopped is None:
         return
     told = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
-    if isinstance(stopped, RedriveError) and not isinstance(stopped, FencedError):
+    if isinstance(stopped, RedriveError) and not isinstance(stopped, _ENDS_THE_RUN):
         report.trouble = told
     else:
         report.fatal = told

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.engines.worker.consuming import kafkas, places
 from redrive.engines.worker.partition import Partition
 from redrive.errors import RedriveError
-from redrive.kafka.errors import BrokerError
+from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -85,16 +85,16 @@ class Assignment:
             producers = self._beginnings.fence_off(found)
             starts = self._beginnings.find(found)
             self._name_topics(found)
-        except BrokerError as error:
-            log.warning("%s: where partitions begin is asked again", error)
-            # Ours, but not read: nothing is known of them yet.
-            consumer.incremental_assign(assigned)
-            consumer.pause(assigned)
-            self._on_postponed(found)
-            return
         except RedriveError as error:
-            self._on_trouble(error)
-            consumer.incremental_unassign(assigned)
+            if isinstance(error, BrokerError) and not isinstance(error, NotAllowedError):
+                log.warning("%s: where partitions begin is asked again", error)
+                # Ours, but not read: nothing is known of them yet.
+                consumer.incremental_assign(assigned)
+                consumer.pause(assigned)
+                self._on_postponed(found)
+            else:
+                self._on_trouble(error)
+                consumer.incremental_unassign(assigned)
             return
         consumer.incremental_assign(
             [kafkas(place, Position(starts[place].offset)) for place in found] + foreign

@@ -16,7 +16,7 @@ from redrive.engines.worker.consuming import Lots, Reader, kafkas, sorted_out
 from redrive.engines.worker.pausing import Pausing
 from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.kafka.admin import is_passing
-from redrive.kafka.errors import BrokerError
+from redrive.kafka.errors import BrokerError, is_not_allowed, not_allowed
 from redrive.ports import Position
 
 if TYPE_CHECKING:
@@ -198,6 +198,9 @@ class Loop:
                 f"another worker uses this one's name in the group {self._app.name}: give each its"
                 " own --instance"
             )
+        if is_not_allowed(name):
+            what = f"group {self._app.name}" if place is None else f"topic {place.topic}"
+            raise not_allowed(f"read from {what}", name, f"READ on {what}")
         if error.fatal() or not (is_passing(error) or error.retriable()):
             raise BrokerError(f"cannot read ({name}: {error.str()}): see `redrive doctor`")
         log.debug("%s: librdkafka goes on trying", error.str())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from redrive.engines.starts import DataLossError
 from redrive.engines.worker.consuming import kafkas
 from redrive.errors import RedriveError
+from redrive.kafka.errors import NotAllowedError
 from redrive.ports import Position
 from redrive.threads import OnDeath, start_thread
 
@@ -81,7 +82,7 @@ class Reopening:
         try:
             producers = self._beginnings.fence_off([place])
             start = self._beginnings.find([place])[place]
-        except DataLossError as error:
+        except (DataLossError, NotAllowedError) as error:
             self._on_trouble(error)
         except RedriveError as error:
             if not self._is_over():

@@ -34,6 +34,7 @@ from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import make_handle, report_error
+from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.groups import members_of
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
@@ -402,6 +403,9 @@ class Worker:
             self._reopening.set_aside(partition)
 
     def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
+        if isinstance(error, NotAllowedError):
+            self._note_error(error)
+            return
         log.warning("%s: %s", partition.place, error)
         self._loop.ask(lambda: self._reopening.set_aside(partition))
 

@@ -12,10 +12,11 @@ from redrive.engines.spark.planner import RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import SliceReport
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.transactions import FencedError
 
 log: Final = logging.getLogger("redrive.spark")
-_FATAL: Final = (ConfigurationError, FencedError, RivalError, RowsError)
+_FATAL: Final = (ConfigurationError, FencedError, NotAllowedError, RivalError, RowsError)
 
 
 @dataclass
