@@ -31,12 +31,14 @@ class Message:
         self,
         offset: int,
         *,
-        key: bytes = b"k",
-        value: bytes = b"v",
+        key: bytes | None = b"k",
+        value: bytes | None = b"v",
+        headers: list[tuple[str, bytes]] | None = None,
         topic: str = "t",
         error: int | None = None,
     ) -> None:
         self._offset, self._key, self._value, self._topic = offset, key, value, topic
+        self._headers = headers
         self._error = None if error is None else KafkaError(error)
 
     def error(self) -> KafkaError | None:
@@ -51,14 +53,14 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
-    def key(self) -> bytes:
+    def key(self) -> bytes | None:
         return self._key
 
-    def value(self) -> bytes:
+    def value(self) -> bytes | None:
         return self._value
 
-    def headers(self) -> None:
-        return None
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return self._headers
 
     def timestamp(self) -> tuple[int, int]:
         return (1, 0)

@@ -309,6 +309,24 @@ def test_results_of_a_partition_that_was_taken_away_do_not_count() -> None:
     assert desk.dispatcher.idle
 
 
+@pytest.mark.parametrize("ordering", ["key", "partition", "unordered"])
+def test_a_partition_that_is_taken_up_again_waits_for_what_it_has_left_running(
+    ordering: Ordering, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(concurrency=4, ordering=ordering)
+    before = desk.fresh("ab")
+    left = desk.take_all()
+    desk.dispatcher.remove(before)
+    desk.fresh("ab")
+    assert "t[0] was taken up again while handlers of before still run" in caplog.text
+    desk.fresh("c", 1)
+    assert [keys_of(lot) for lot in desk.take_all()] == [{"c"}]
+    for lot in left:
+        assert desk.take_all() == []
+        desk.finish(lot)
+    assert sum(len(lot.works) for lot in desk.take_all()) == 2
+
+
 def test_tick_tells_when_the_next_parked_record_is_due() -> None:
     desk = Desk(concurrency=1)
     processor = desk.partition(delay=1000)

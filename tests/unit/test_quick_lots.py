@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive import App
+from redrive import App, Bury
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import ENOUGH, Dispatcher
 from redrive.processing.lanes import QUICK
@@ -14,13 +14,15 @@ from redrive.testing.clock import VirtualClock
 KEYS = 40
 
 
-def dispatching(**options):
+def dispatching(*, recovers=False, **options):
     app = App("app", ordering="key", concurrency=4)
 
     @app.handler("t", **options)
     def handle(record, ctx):
         pass
 
+    if recovers:
+        app.recover(lambda record, error, ctx: None)
     tracker = AckTracker()
     tracker.assign()
     processor = PartitionProcessor(Scope(app, {}), TopicPartition("t", 0), tracker)
@@ -46,6 +48,18 @@ def test_a_lot_is_of_one_key_until_handlers_are_known_to_be_quick():
     assert [work.offset for work in second.works if work.record.key == b"1"] == [
         1 + KEYS * turn for turn in range(10)
     ]
+
+
+def test_how_long_a_recovery_takes_says_nothing_of_the_handler():
+    """Of async and batch handlers no pace is known: that of a recovery would count for good."""
+    dispatcher = dispatching(recovers=True, batch=10 * KEYS)
+    failed = dispatcher.take()
+    dispatcher.report(failed, [Bury("never")] * len(failed.works))
+    dispatcher.tick()
+    recovery = dispatcher.take()
+    assert recovery.recovering
+    end(dispatcher, recovery, QUICK / 10)
+    assert not recovery.processor.quick
 
 
 def test_few_threads_run_them_and_all_again_when_they_are_slow():

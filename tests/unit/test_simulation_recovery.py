@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from redrive import App, Bury, InPlace, Record, RetryPolicy
+from redrive import App, Backoff, Bury, InPlace, Record, RetryPolicy
 from redrive.durations import milliseconds
 from redrive.errors import ContextError
 from redrive.testing import Simulation
@@ -39,6 +39,15 @@ def app_with_recovery(retry, failures=0, error=RuntimeError("no"), *, is_async=F
 
 def calls(sim):
     return [("recovery" if each.recovery else "handler", each.after) for each in sim.attempts]
+
+
+def test_how_often_the_handler_was_called_does_not_count_against_the_recovery():
+    in_place = InPlace(attempts=6, backoff=Backoff("1s", factor=1, jitter=0))
+    with Simulation(app_with_recovery(RetryPolicy(first=in_place), failures=3)) as sim:
+        sim.send("orders", b"v")
+        sim.run_until_empty()
+        recoveries = [(each.after, each.tries) for each in sim.attempts if each.recovery]
+        assert recoveries == [("5s", 1), ("6s", 2), ("8s", 3), ("12s", 4)]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -245,7 +245,7 @@ def test_bytes_that_are_read_again_are_counted_once(shop):
     made = shop(
         ordering="partition",
         first=GiveBack(attempts=50, backoff=Backoff("1ms")),
-        max_bytes_in_flight=1000,
+        max_bytes_in_flight=2000,
     )
     made.failing = {0}
     for _ in range(40):
@@ -275,6 +275,30 @@ def test_a_partition_with_enough_bytes_in_flight_is_paused(shop):
     made = shop(manual=True, max_bytes_in_flight=100)
     made.bench.step(*messages(0, value=b"x" * 200))
     assert made.bench.consumer.paused == [True]
+    made.contexts[0].ack()
+    made.bench.step()
+    assert made.bench.consumer.paused == [True, False]
+
+
+@pytest.mark.parametrize("headers", [None, [("trace", b"x" * 1000)]])
+def test_also_records_without_key_and_value_have_a_weight(shop, headers):
+    """Else what is complete behind one that is stuck would be remembered without a bound."""
+    made = shop(manual=True, max_bytes_in_flight=4000)
+    made.bench.step(*messages(0))
+    offset = 0
+    while not made.bench.consumer.paused and offset < 50:
+        offset += 1
+        made.bench.step(Message(offset, key=None, value=None, headers=headers))
+        made.contexts[offset].ack()
+    assert offset == (3 if headers else 9)
+    made.contexts[0].ack()
+    made.bench.step()
+    assert made.bench.consumer.paused == [True, False]
+
+
+def test_a_partition_goes_on_however_small_the_limit(shop):
+    made = shop(manual=True, max_bytes_in_flight=1)
+    made.bench.step(*messages(0))
     made.contexts[0].ack()
     made.bench.step()
     assert made.bench.consumer.paused == [True, False]

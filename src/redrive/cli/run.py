@@ -115,7 +115,10 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         int, typer.Option(min=1, help="Worker: at most so many records of a partition in flight.")
     ] = MAX_IN_FLIGHT,
     max_bytes_in_flight: Annotated[
-        int, typer.Option(min=1, help="Worker: the same in bytes of keys and values.")
+        int,
+        typer.Option(
+            min=1, help="Worker: the same in bytes, counted from the first that is not complete."
+        ),
     ] = MAX_BYTES_IN_FLIGHT,
     drain: Annotated[
         str, typer.Option(help="Worker: how long running work may take to end when stopped.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Condition, RLock
@@ -23,6 +24,8 @@ Sink = Callable[[PartitionProcessor, Report], None]
 time: it takes note and comes back, it does not wait."""
 
 Listener = Callable[[], None]
+
+log: Final = logging.getLogger("redrive.processing")
 
 ENOUGH: Final = 2
 """Lots of one partition under way at once, where handlers are quick."""
@@ -49,15 +52,22 @@ class Dispatcher:
         self._parked_limit = max(1, concurrency - concurrency // 4)
         self._fresh: deque[PartitionProcessor] = deque()
         self._parked: deque[PartitionProcessor] = deque()
+        self._leaving: list[PartitionProcessor] = []
+        """Those that were let go of while lots of theirs still run."""
         self._running = 0
         self._parked_running = 0
         self._parked_turn = False
         self._paused = False
 
     def add(self, processor: PartitionProcessor) -> None:
-        """Take up a partition."""
+        """Take up a partition; calls that it has left behind, if it was here before, end first."""
         with self.changed:
             self._queue_of(processor).append(processor)
+            if self._is_held_up(processor):
+                log.warning(
+                    "%s was taken up again while handlers of before still run: it waits for them",
+                    processor.partition,
+                )
 
     def withdraw(self, processor: PartitionProcessor) -> None:
         """Hand out nothing more of a partition; results of what runs still count."""
@@ -70,6 +80,8 @@ class Dispatcher:
         with self.changed:
             processor.close()
             self._forget(processor)
+            if processor.running:
+                self._leaving.append(processor)
             self._news()
 
     def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> bool:
@@ -256,6 +268,8 @@ class Dispatcher:
             queue.rotate(-1)
             if processor.quick and processor.running >= ENOUGH:
                 continue
+            if self._leaving and self._is_held_up(processor):
+                continue
             lot = processor.next() if processor.ready else None
             if lot is not None:
                 self._running += 1
@@ -306,6 +320,8 @@ class Dispatcher:
 
     def _ended(self, lot: Lot) -> None:
         lot.finished = True
+        if self._leaving and not lot.processor.running:
+            self._leaving = [each for each in self._leaving if each is not lot.processor]
         self._running -= 1
         self._parked_running -= lot.processor.delay is not None
 
@@ -333,6 +349,10 @@ class Dispatcher:
             for processor in queue
             if processor.ready
         )
+
+    def _is_held_up(self, processor: PartitionProcessor) -> bool:
+        """Whether the same keys may still be under way, from before its partition was let go of."""
+        return any(each.partition == processor.partition for each in self._leaving)
 
     def _forget(self, processor: PartitionProcessor) -> None:
         queue = self._queue_of(processor)

@@ -164,6 +164,7 @@ class PartitionProcessor:
         With `finished=False` the lot goes on, and the rest is yet to come.
         """
         if self.closed:
+            self._lots.discard(lot)
             return Report()
         if isinstance(lot, Turn):
             return self.fresh.end(lot, now)
@@ -192,7 +193,7 @@ class PartitionProcessor:
                     lot.let_go(work.lane)  # its key waits for the acknowledgement, not for the lot
         if finished:
             self._lots.discard(lot)
-            if lot.seconds is not None and lot.reported:
+            if lot.seconds is not None and lot.reported and not lot.recovering:
                 self._lanes.note_pace(lot.seconds, lot.reported)
         if report.given_back:
             self.fresh.spread(now, report)  # they stand behind it, and go back with it
@@ -227,9 +228,9 @@ class PartitionProcessor:
 
     def finish(self, lot: Lot, judged: Judged) -> None:
         """End a lot whose results were judged: put back what has no outcome, free its lanes."""
+        self._lots.discard(lot)
         if self.closed:
             return
-        self._lots.discard(lot)
         self._given_back.take(judged.report)
         rest = self._given_back.not_behind(judged.unfinished(lot))
         holds: dict[Lane, int] = {}

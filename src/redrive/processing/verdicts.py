@@ -74,6 +74,7 @@ class Verdicts:
             self.end(work, decision, error, report)
             return False
         work.ending = Ending(decision, error)
+        work.tries = 1  # from here on they are the recovery's
         work.envelope = replace(self._scope.envelope(work), dead_reason=decision.reason)
         return True
 

@@ -222,6 +222,41 @@ def test_a_broker_that_is_restarted(world, start, redrive_stack, delivery):
 # Partitions that come and go
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_a_partition_that_begins_anew_waits_for_handlers_that_still_run(world, start, delivery):
+    target = world.app(
+        f"""
+        app = App(NAME, concurrency=4, delivery={delivery!r})
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            note(value=record.value.decode(), what="begins")
+            while not Path(NOTES).with_name("go").exists():
+                time.sleep(0.01)
+            note(value=record.value.decode(), what="ends")
+        """,
+        partitions=1,
+    )
+    world.publisher.publish([Write(world.topic("in"), b"key", value) for value in (b"1", b"2")])
+    run = start(target)
+    world.wait(run, "the first", lambda: len(world.notes()) == 1)
+    partitions = run.worker._assignment.partitions
+    (before,) = [each for each in partitions.values() if each.delay is None]
+    run.worker._loop.ask(lambda: run.worker._reopening.set_aside(before))
+
+    def reopened():
+        now = partitions.get(before.place)
+        return now is not None and now is not before and now.in_flight == 2
+
+    world.wait(run, "it is read again", reopened)
+    assert len(world.notes()) == 1
+    (world.folder / "go").touch()
+    world.wait(run, "both", lambda: world.lag("in") == 0)
+    run.stop()
+    told = [(note["value"], note["what"]) for note in world.notes()]
+    assert told == [(value, what) for value in "112" for what in ("begins", "ends")]
+
+
 def test_a_partition_that_goes_and_comes_back_while_work_is_in_flight(world, start):
     """Its late acknowledgements count for nothing, and it is read anew, not paused."""
     target = world.app(

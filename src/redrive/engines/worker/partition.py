@@ -12,10 +12,15 @@ from redrive.processing.processor import PartitionProcessor
 if TYPE_CHECKING:
     from redrive.ports import Position
     from redrive.processing.scope import Scope
-    from redrive.record import Record, TopicPartition
+    from redrive.record import Headers, Record, TopicPartition
 
 _key: Final = itemgetter(3)
 _value: Final = itemgetter(4)
+_headers: Final = itemgetter(5)
+
+RECORD: Final = 400
+"""Bytes that a record takes besides its key, value and headers. So small ones have a weight too:
+while one is not complete, what is complete behind it is remembered one by one."""
 
 
 class Partition:
@@ -51,6 +56,8 @@ class Partition:
         """Take note of how much came in, once it was taken."""
         size = sum(map(len, filter(None, map(_key, records))))
         size += sum(map(len, filter(None, map(_value, records))))
+        size += sum(map(_weight, filter(None, map(_headers, records))))
+        size += RECORD * len(records)
         last = records[-1].offset
         self._sizes.append((last, size))
         self._bytes += size
@@ -93,11 +100,15 @@ class Partition:
         if self.paused_by_user or (self.end is not None and self.read_to >= self.end):
             return True
         share = 2 if self.paused else 1
-        return (
-            self.in_flight >= max(1, most // share) or self.bytes_in_flight >= most_bytes // share
+        return self.in_flight >= max(1, most // share) or (
+            self.bytes_in_flight >= max(1, most_bytes // share)
         )
 
     @property
     def in_flight(self) -> int:
         """How many records were received and are not complete."""
         return self.tracker.in_flight
+
+
+def _weight(headers: Headers) -> int:
+    return sum(len(name) + len(value or b"") for name, value in headers)
