@@ -13,6 +13,7 @@ REASONS: Final = (
     "undecodable",
     "no-id",
     "conflict",
+    "refused-write",
     "no-handler",
     "broken-envelope",
     "killed-worker",

@@ -23,6 +23,11 @@ Each message says what happened, to what, and what to do next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+Refusal = Literal["outage", "topic", "message", "unknown"]
+"""Why a write is refused: nobody is there to take it; its topic takes nothing from this app (it is
+missing, or not allowed); its topic does not take this very message (too large, without key)."""
 
 
 class RedriveError(Exception):
@@ -60,8 +65,16 @@ class PublishError(RedriveError):
 
     refused: Sequence[object] = ()
     """The very writes that were refused, where the publisher knows them; the others are durable."""
-    outage: bool = False
-    """No broker took it: any other write would fare the same."""
+    reasons: Sequence[PublishError] = ()
+    """Why: one error for each of them."""
+    topic: str = ""
+    kind: Refusal = "unknown"
+    """What would have to change for it to be taken."""
+
+    @property
+    def outage(self) -> bool:
+        """Whether no broker took it: any other write would fare the same."""
+        return self.kind == "outage"
 
 
 class HandlerTimeout(RedriveError):

@@ -41,14 +41,26 @@ class Handover(Protocol):
 class Publisher(Protocol):
     """Writes messages."""
 
-    def hand_over(self, writes: Sequence[Write]) -> Handover:
-        """Begin to write all of them, in order per partition, and come back at once."""
+    def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> Handover:
+        """Begin to write all of them, in order per partition, and come back at once.
+
+        With `alone` each is judged by itself: brokers refuse a batch for one message that is in
+        it. And it is beside what else is on its way, which neither waits for it nor counts.
+        """
         ...
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them, in order per partition; when this returns they are durable.
 
         Raises PublishError naming the first that was refused; others may have been written.
+        """
+        ...
+
+    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+        """Which of these topics take nothing at all now, and why: asked without writing.
+
+        One that is missing, not allowed or without a leader is told; what a topic takes or not,
+        message by message, is not. BrokerError where nobody answers.
         """
         ...
 

@@ -17,11 +17,11 @@ from redrive.processing.executors import (
     InlineExecutor,
     ThreadExecutor,
 )
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
-from redrive.record import TopicPartition, Write
+from redrive.record import TopicPartition
 from redrive.testing import VirtualClock
 from redrive.threads import OnDeath
 
@@ -45,7 +45,7 @@ class Shop:
         self.tracker = AckTracker()
         self.tracker.assign()
         self.outcomes: list[Outcome] = []
-        self.sent: list[tuple[int, list[Write]]] = []
+        self.sent: list[Sent] = []
         self.all_settled = threading.Condition()
         self.dispatcher = Dispatcher(VirtualClock(), app.concurrency, self.settle)
         self.processor = PartitionProcessor(self.scope, TopicPartition("t", 0), self.tracker)

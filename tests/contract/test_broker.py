@@ -270,7 +270,7 @@ def test_a_write_to_a_missing_topic(broker):
 
 def test_a_write_to_a_missing_partition(broker):
     topic = broker.topic(partitions=2)
-    with pytest.raises(PublishError, match=r"\[5\].*partition does not exist"):
+    with pytest.raises(PublishError, match=r"\[5\].*has no such partition"):
         broker.publisher.publish([Write(topic, None, b"v", partition=5)])
 
 

@@ -125,7 +125,7 @@ def test_a_rival_of_an_owner_that_rolls_back_handles_the_record_and_nobody_else_
 
     def away(writes: Any) -> None:
         error = PublishError("no broker is there")
-        error.outage = True
+        error.kind = "outage"
         raise error
 
     owner.broker.publish = away  # type: ignore[method-assign]  # -- a fault

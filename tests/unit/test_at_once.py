@@ -103,7 +103,7 @@ def test_all_that_is_plain_runs_at_once(ordering):
     assert bench.run(records("a1", "b1", "a2")) == []
     assert bench.calls == [b"a1", b"b1", b"a2"]
     (report,) = bench.reports
-    assert [(offset, [write.value for write in sends]) for offset, sends in report.sent] == [
+    assert [(offset, [write.value for write in sends]) for offset, sends, _ in report.sent] == [
         (0, [b"a1"]),
         (1, [b"b1"]),
         (2, [b"a2"]),

@@ -29,7 +29,7 @@ class Refusing:
     def __call__(self, writes: Sequence[Write]) -> None:
         if self.refuses and any(self._value in (None, write.value) for write in writes):
             error = PublishError("no")
-            error.outage = self._outage
+            error.kind = "outage" if self._outage else "unknown"
             raise error
         self._publish(writes)
 

@@ -83,7 +83,7 @@ def test_sends_of_records_that_are_done_come_out(form: Form, shop: Callable[[App
 
     opened = shop(app_with(form, handle))
     opened.run(records(100))
-    writes = [write for _, sends in opened.sent for write in sends]
+    writes = [write for _, sends, _ in opened.sent for write in sends]
     assert len(writes) == 100
     assert {write.topic for write in writes} == {"out"}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
-from redrive.delivery.flush import REFUSED_LONGEST, REFUSED_WAIT, FlushDelivery
+from redrive.delivery.flush import Complete, FlushDelivery
+from redrive.delivery.held import REFUSED_LONGEST, REFUSED_WAIT
 from redrive.errors import LedgerError, PublishError
-from redrive.processing.outcomes import Outcome, Report
+from redrive.kafka.errors import BrokerError, publish_error, refusal
+from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.record import Record, Write
 from redrive.testing.broker import MemoryBroker, MemoryHandover
 from redrive.testing.clock import VirtualClock
@@ -26,6 +28,11 @@ class Partition:
     def settle(self, offsets: Sequence[int]) -> None:
         self.settled += offsets
 
+    def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome:
+        offset, _, record = sent
+        assert isinstance(record, Record)
+        return Outcome("bury", offset, record, (write("dead", offset),), str(error))
+
     def forget(self, buried: Sequence[Outcome]) -> bool:
         if self.database_is_down:
             raise LedgerError("the database is down")
@@ -40,21 +47,19 @@ class Setup:
         for topic in ("out", "dead"):
             self.broker.create(topic)
         self.publishes: list[list[Write]] = []
+        self.alone: list[bool] = []
         self.partition = Partition()
         self.settled_at_publish: list[list[int]] = []
         self.delivery = FlushDelivery(self, self.clock)
 
-    def publish(self, writes: Sequence[Write]) -> None:
+    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+        return self.broker.refusing(topics)
+
+    def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
+        self.alone.append(alone)
         self.publishes.append(list(writes))
         self.settled_at_publish.append(list(self.partition.settled))
-        self.broker.publish(writes)
-
-    def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
-        try:
-            self.publish(writes)
-        except PublishError as error:
-            return MemoryHandover(error)
-        return MemoryHandover(None)
+        return self.broker.hand_over(writes, alone=alone)
 
     def take(self, report: Report, partition: Partition | None = None) -> None:
         self.delivery.take(partition or self.partition, report)  # type: ignore[arg-type]  # -- stands for a processor
@@ -71,7 +76,7 @@ def setup() -> Setup:
 def report(done: Sequence[int] = (), sent: Sequence[int] = (), dead: Sequence[int] = ()) -> Report:
     made = Report()
     made.done = list(done)
-    made.sent = [(offset, [write("out", offset)]) for offset in sent]
+    made.sent = [(offset, [write("out", offset)], Record("in", 0, offset)) for offset in sent]
     made.outcomes = [
         Outcome("bury", offset, Record("in", 0, offset), (write("dead", offset),))
         for offset in dead
@@ -83,11 +88,16 @@ def write(topic: str, offset: int) -> Write:
     return Write(topic, None, b"%d" % offset)
 
 
+def ended(complete: list[Complete]) -> tuple[list[int], int]:
+    """The offsets of outcomes, and how many records are done."""
+    outcomes = [each.offset for _, each in complete if not isinstance(each, int)]
+    return outcomes, sum(each for _, each in complete if isinstance(each, int))
+
+
 def test_what_was_noted_is_written_in_its_order_and_then_settled(setup):
     setup.take(report(done=[0], sent=[1, 2]))
     setup.take(report(sent=[4], dead=[3]))
-    complete = setup.delivery.pump()
-    assert [outcome.offset for _, outcome in complete] == [3]
+    assert ended(setup.delivery.pump()) == ([3], 4)
     assert setup.values("out") == [b"1", b"2", b"4"]
     assert setup.values("dead") == [b"3"]
     assert sorted(setup.partition.settled) == [0, 1, 2, 3, 4]
@@ -102,7 +112,7 @@ def test_nothing_is_settled_before_it_is_durable(setup):
 
 def test_nothing_to_write_is_no_publish(setup):
     setup.take(report(done=[0, 1]))
-    assert setup.delivery.pump() == []
+    assert ended(setup.delivery.pump()) == ([], 2)
     assert setup.partition.settled == [0, 1]
     assert setup.publishes == []
     setup.delivery.pump()
@@ -112,7 +122,7 @@ def test_nothing_to_write_is_no_publish(setup):
 def test_only_the_refused_waits(setup):
     setup.broker.refuse("dead")
     setup.take(report(done=[0], sent=[1, 2], dead=[3]))
-    assert setup.delivery.pump() == []
+    assert ended(setup.delivery.pump()) == ([], 3)
     assert sorted(setup.partition.settled) == [0, 1, 2]
     assert setup.delivery.refused == 1
     setup.take(report(sent=[4]))
@@ -123,7 +133,7 @@ def test_only_the_refused_waits(setup):
 def test_nothing_is_forgotten_because_a_publisher_broke(setup, monkeypatch):
     def pump_in_vain() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(setup, "publish", lambda _: {}["no such thing"])
+            patch.setattr(setup, "hand_over", lambda _, alone=False: {}["no such thing"])
             setup.delivery.pump()
 
     setup.take(report(sent=[1], dead=[2]))
@@ -150,7 +160,7 @@ def test_it_is_tried_again_later_and_then_complete(setup):
     assert len(setup.publishes) == 1
     assert setup.delivery.next_due() == setup.clock.now() + REFUSED_WAIT
     setup.clock.advance(REFUSED_WAIT)
-    assert [outcome.offset for _, outcome in setup.delivery.pump()] == [3]
+    assert ended(setup.delivery.pump()) == ([3], 0)
     assert setup.partition.settled == [3]
     assert setup.values("dead") == [b"3"]
     assert setup.delivery.next_due() is None
@@ -187,13 +197,15 @@ def test_what_was_refused_is_let_go_of_when_its_partition_goes(setup):
 
 
 def test_those_refused_later_do_not_keep_the_first_waiting(setup):
-    setup.broker.refuse("dead")
-    for offset in range(20):
+    setup.broker.refuse("dead", error="_MSG_TIMED_OUT")
+    for offset in range(11):
         setup.take(report(dead=[offset]))
         setup.delivery.pump()
+        if offset == 5:
+            setup.broker.accept("dead")
         setup.clock.advance(100)
-    tried = [len(writes) for writes in setup.publishes]
-    assert max(tried) >= 10  # all that waited by then, in one go
+    setup.delivery.pump()
+    assert sorted(setup.partition.settled) == list(range(11))
 
 
 def test_a_write_that_was_durable_is_not_written_twice(setup):
@@ -234,10 +246,156 @@ def test_a_refusal_that_names_nobody_is_everybodys(setup):
 def test_dead_letters_are_forgotten_before_they_are_settled_so_that_a_replay_is_handled(setup):
     setup.partition.database_is_down = True
     setup.take(report(done=[0], dead=[1]))
-    assert setup.delivery.pump() == []
+    assert ended(setup.delivery.pump()) == ([], 1)
     assert (setup.partition.settled, setup.partition.forgotten) == ([0], [])
     setup.partition.database_is_down = False
     setup.clock.advance(REFUSED_WAIT)
-    assert [outcome.offset for _, outcome in setup.delivery.pump()] == [1]
+    assert ended(setup.delivery.pump()) == ([1], 0)
     assert (setup.partition.settled, setup.partition.forgotten) == ([0, 1], [1])
     assert setup.values("dead") == [b"1"]
+
+
+# What a refusal means
+
+
+def large(offset: int) -> Write:
+    return Write("out", None, b"x" * 2_000_000 + b"%d" % offset)
+
+
+def test_records_are_done_when_what_they_sent_is_durable_and_not_before(setup):
+    setup.broker.refuse("out", times=1)
+    setup.take(report(sent=[1]))
+    assert ended(setup.delivery.pump()) == ([], 0)
+    setup.clock.advance(REFUSED_WAIT)
+    assert ended(setup.delivery.pump()) == ([], 1)
+
+
+def test_a_topic_that_takes_nothing_is_not_tried_again_and_told_once(setup, caplog):
+    setup.broker.delete("out")
+    for offset in range(100):
+        setup.take(report(sent=[offset]))
+        setup.delivery.pump()
+        setup.clock.advance(REFUSED_WAIT)
+        assert setup.delivery.refused == offset + 1  # steady: never fewer in between
+    assert len(setup.publishes) == 1
+    (told,) = caplog.messages
+    assert "a write to out was refused (UNKNOWN_TOPIC_OR_PART): the topic does not exist" in told
+    assert setup.delivery.refusal in told
+
+
+def test_its_records_are_written_in_their_order_once_it_takes_writes(setup, caplog):
+    setup.broker.delete("out")
+    for offset in range(5):
+        setup.take(report(sent=[offset], dead=[offset + 100]))
+        setup.delivery.pump()
+    assert sorted(setup.partition.settled) == [100, 101, 102, 103, 104]  # others go on
+    setup.broker.create("out")
+    setup.clock.advance(REFUSED_LONGEST)
+    setup.take(report(sent=[5]))
+    while setup.delivery.outstanding or setup.delivery.refused:
+        setup.delivery.pump()
+    assert setup.values("out") == [b"%d" % offset for offset in range(6)]
+    assert caplog.messages[-1] == "writes to out are taken again"
+    assert setup.delivery.refusal == ""
+
+
+def test_who_waits_behind_a_partition_that_went_is_tried(setup):
+    gone = Partition()
+    setup.broker.delete("out")
+    setup.take(report(sent=[1]), gone)
+    setup.delivery.pump()
+    setup.take(report(sent=[2]))
+    setup.delivery.pump()
+    gone.closed = True
+    setup.broker.create("out")
+    setup.clock.advance(REFUSED_LONGEST)
+    setup.delivery.pump()
+    assert (setup.values("out"), setup.partition.settled) == ([b"2"], [2])
+
+
+def test_one_topic_that_takes_nothing_does_not_keep_another_waiting_that_does_again(setup):
+    for topic in ("out", "dead"):
+        setup.broker.delete(topic)
+    setup.take(report(sent=[1], dead=[2]))
+    setup.delivery.pump()
+    setup.broker.create("dead")
+    setup.broker.refuse("out", error="TOPIC_AUTHORIZATION_FAILED")
+    setup.broker.create("out")
+    setup.clock.advance(REFUSED_WAIT)
+    assert ended(setup.delivery.pump()) == ([2], 0)
+    assert setup.delivery.refused == 1
+    setup.take(report(dead=[3]))
+    assert ended(setup.delivery.pump()) == ([3], 0)
+
+
+def test_a_broker_that_does_not_answer_is_asked_again(setup):
+    def nobody(topics: Collection[str]) -> dict[str, str]:
+        raise BrokerError("nobody answers")
+
+    setup.broker.delete("out")
+    setup.take(report(sent=[1]))
+    setup.delivery.pump()
+    setup.broker.create("out")
+    setup.broker.refusing = nobody
+    setup.clock.advance(REFUSED_WAIT)
+    assert ended(setup.delivery.pump()) == ([], 0)
+    del setup.broker.refusing
+    setup.clock.advance(REFUSED_LONGEST)
+    assert ended(setup.delivery.pump()) == ([], 1)
+
+
+def test_a_record_whose_message_its_topic_does_not_take_is_buried(setup):
+    mixed = report(sent=[1, 3])
+    mixed.sent.insert(1, (2, [write("out", 2), large(2)], Record("in", 0, 2)))
+    setup.take(mixed)
+    seen = [ended(setup.delivery.pump()) for _ in range(3)]
+    assert seen == [([], 2), ([], 0), ([2], 0)]
+    assert setup.values("dead") == [b"2"]
+    assert sorted(setup.partition.settled) == [1, 2, 3]
+    assert (setup.delivery.refused, setup.delivery.outstanding) == (0, False)
+
+
+def test_who_was_only_in_bad_company_is_written_by_itself(setup):
+    class Batches(MemoryBroker):
+        """Refuses a batch for one message that is in it, as brokers do."""
+
+        def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
+            if alone:
+                return super().hand_over(writes)
+            reasons = [publish_error("out", 0, "MSG_SIZE_TOO_LARGE") for _ in writes]
+            return MemoryHandover(refusal(writes, reasons, len(writes)))
+
+    setup.broker = Batches(setup.clock)
+    setup.broker.create("out")
+    company = report(sent=[1, 3])
+    company.sent.insert(1, (2, [large(2)], Record("in", 0, 2)))
+    setup.take(company)
+    setup.delivery.pump()
+    assert ended(setup.delivery.pump()) == ([], 2)
+    assert setup.alone == [False, True]
+    assert setup.values("out") == [b"1", b"3"]
+
+
+def test_a_dead_letter_that_is_too_large_waits_until_somebody_makes_room(setup):
+    setup.broker.configure("dead", {"max.message.bytes": "70"})
+    setup.take(report(dead=[1]))
+    for _ in range(5):
+        setup.delivery.pump()
+        setup.clock.advance(REFUSED_LONGEST)
+    assert (setup.delivery.refused, setup.partition.settled) == (1, [])
+    setup.broker.configure("dead", {"max.message.bytes": "1000"})
+    setup.delivery.pump()
+    assert setup.partition.settled == [1]
+
+
+def test_a_record_ends_also_without_what_its_recovery_cannot_send(setup, caplog):
+    sends = (large(1),)
+    letter = write("dead", 1)
+    ending = Report()
+    record = Record("in", 0, 1)
+    ending.outcomes = [Outcome("bury", 1, record, (*sends, letter), sends=sends)]
+    setup.take(ending)
+    while setup.delivery.outstanding:
+        setup.delivery.pump()
+    assert (setup.values("dead"), setup.partition.settled) == ([b"1"], [1])
+    assert "its record ends without what its recovery has sent" in caplog.text

@@ -114,8 +114,8 @@ def test_whatever_fails_all_threads_together_run_each_record_once(failed, lot):
     assert sorted(bench.calls) == list(range(60))
     assert sorted(bench.kinds) == [("park", offset) for offset in sorted(failed)]
     sent = [one for report in bench.reports for one in report.sent]
-    assert sorted(offset for offset, _ in sent) == sorted(set(range(60)) - failed)
-    assert all(writes[0].value == b"%d" % offset for offset, writes in sent)
+    assert sorted(offset for offset, _, _ in sent) == sorted(set(range(60)) - failed)
+    assert all(writes[0].value == b"%d" % offset for offset, writes, _ in sent)
     assert bench.committable == 60
 
 

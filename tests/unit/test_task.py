@@ -225,7 +225,10 @@ def opened_slice(spark: MiniSpark, runtime: object, count: int) -> TransactionSl
 
 def ended(*offsets: int, parked: int | None = None) -> Report:
     report = Report()
-    report.sent = [(offset, [Write("out", None, b"%d" % offset)]) for offset in offsets]
+    report.sent = [
+        (offset, [Write("out", None, b"%d" % offset)], Record("in", 0, offset))
+        for offset in offsets
+    ]
     if parked is not None:
         write = Write("out", None, b"parked")
         report.outcomes = [Outcome("park", parked, Record("in", 0, parked), (write,))]

@@ -16,7 +16,7 @@ from redrive.errors import RedriveError
 from redrive.ports import Position
 from redrive.processing.outcomes import Report
 from redrive.processing.scope import Scope
-from redrive.record import TopicPartition, Write
+from redrive.record import Record, TopicPartition, Write
 
 PLACE = TopicPartition("t", 0)
 
@@ -59,7 +59,8 @@ class Till:
         report = Report()
         for offset in offsets:
             if sends:
-                report.sent.append((offset, [Write("out", None, b"%d" % offset)]))
+                write = Write("out", None, b"%d" % offset)
+                report.sent.append((offset, [write], Record("in", 0, offset)))
             else:
                 report.done.append(offset)
         self.delivering.take(self.partition.processor, report)

@@ -246,7 +246,7 @@ class Unit:
         """What became of each record, by offset; those without an outcome are left out."""
         report = self.judged.report
         kinds: dict[int, tuple[str, Outcome | None]] = dict.fromkeys(report.done, ("done", None))
-        kinds.update((offset, ("done", None)) for offset, _ in report.sent)
+        kinds.update((offset, ("done", None)) for offset, _, _ in report.sent)
         kinds.update((each.offset, (each.kind, each)) for each in report.outcomes)
         return kinds
 
@@ -254,7 +254,7 @@ class Unit:
 
     def _sends(self) -> list[Write]:
         report = self.judged.report
-        writes = [write for _, sends in report.sent for write in sends]
+        writes = [write for _, sends, _ in report.sent for write in sends]
         return writes + [write for each in report.outcomes for write in each.sends]
 
     async def _publish(self) -> None:

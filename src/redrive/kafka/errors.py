@@ -10,10 +10,11 @@ Nothing here imports librdkafka: reasons are named as Kafka's protocol names the
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from redrive.errors import PublishError, RedriveError
-from redrive.record import TopicPartition
+from redrive.errors import PublishError, RedriveError, Refusal
+from redrive.record import TopicPartition, Write
 
 METADATA_BYTES: Final = 4095
 """How much commit metadata librdkafka and a broker with its defaults take."""
@@ -85,9 +86,11 @@ _ADVICE: Final = {
         " (`redrive topics module:app --apply` does it for redrive's own topics)"
     ),
     "UNKNOWN_TOPIC_OR_PART": (
-        "the topic or the partition does not exist: create it, or run"
-        " `redrive topics module:app --apply` for redrive's own topics"
+        "the topic does not exist: create it; `redrive topics module:app --apply` does it for"
+        " redrive's own topics and for those that handlers declare with sends="
     ),
+    "_UNKNOWN_PARTITION": "the topic has no such partition: correct it, or add partitions",
+    "INVALID_TIMESTAMP": "the topic does not take messages of that time: see its settings",
     "TOPIC_AUTHORIZATION_FAILED": (
         "this user may not write to the topic: grant WRITE on it, then run `redrive doctor`"
     ),
@@ -97,6 +100,8 @@ _ADVICE: Final = {
     "NOT_ENOUGH_REPLICAS": (
         "too few replicas are in sync for min.insync.replicas: bring the brokers back"
     ),
+    "LEADER_NOT_AVAILABLE": "a partition of it has no leader: bring its brokers back",
+    "TOPIC_EXCEPTION": "no topic can have that name: correct it",
     "INVALID_RECORD": (
         "the topic does not take such a record: a compacted topic refuses records without a key"
     ),
@@ -112,11 +117,27 @@ _ADVICE: Final = {
 }
 _SAME: Final = {
     "_MSG_TIMED_OUT": ("_TIMED_OUT", "_ALL_BROKERS_DOWN", "_TRANSPORT", "REQUEST_TIMED_OUT"),
-    "UNKNOWN_TOPIC_OR_PART": ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"),
+    "UNKNOWN_TOPIC_OR_PART": ("_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID"),
+    "MSG_SIZE_TOO_LARGE": ("RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"),
     "NOT_ENOUGH_REPLICAS": ("NOT_ENOUGH_REPLICAS_AFTER_APPEND",),
     "_FATAL": ("_PURGE_QUEUE", "_PURGE_INFLIGHT"),
 }
-_OUTAGES: Final = ("_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "_FATAL")
+_KINDS: Final[Mapping[str, Refusal]] = {
+    "_MSG_TIMED_OUT": "outage",
+    "NOT_ENOUGH_REPLICAS": "outage",
+    "LEADER_NOT_AVAILABLE": "outage",
+    "CLUSTER_AUTHORIZATION_FAILED": "outage",
+    "_FATAL": "outage",
+    "UNKNOWN_TOPIC_OR_PART": "topic",
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "TOPIC_EXCEPTION": "topic",
+    "MSG_SIZE_TOO_LARGE": "message",
+    "INVALID_RECORD": "message",
+    "INVALID_TIMESTAMP": "message",
+    "POLICY_VIOLATION": "message",
+    "_INVALID_ARG": "message",
+    "_UNKNOWN_PARTITION": "message",
+}
 _MEANS: Final = {other: name for name, others in _SAME.items() for other in others}
 
 
@@ -127,5 +148,17 @@ def publish_error(topic: str, partition: int | None, reason: str, text: str = ""
     advice = _ADVICE.get(meaning, "see the broker's log, then try again")
     told = f": {text}" if text else ""
     error = PublishError(f"a write to {place} was refused ({reason}{told}): {advice}")
-    error.outage = meaning in _OUTAGES
+    error.topic = topic
+    error.kind = _KINDS.get(meaning, "unknown")
     return error
+
+
+def refusal(
+    refused: Sequence[Write], reasons: Sequence[PublishError], of_how_many: int
+) -> PublishError:
+    """What to raise where several writes were refused: the first, which knows all."""
+    first = reasons[0]
+    first.refused, first.reasons = refused, reasons
+    if len(refused) > 1:
+        first.add_note(f"{len(refused)} of {of_how_many} writes were refused")
+    return first

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from redrive.errors import PublishError
-from redrive.kafka.errors import publish_error
+from redrive.kafka.errors import publish_error, refusal
 from redrive.messages import Columns, Messages
 from redrive.record import Write
 
@@ -147,9 +147,9 @@ class KafkaHandover:
 def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:
     """The first in the order of the writes: reports come in any order."""
     order = {id(write): number for number, write in enumerate(writes)}
-    first = min(refused, key=lambda one: order[id(one.write)])
-    error = publish_error(first.write.topic, first.partition, first.error.name(), first.error.str())
-    if len(refused) > 1:
-        error.add_note(f"{len(refused)} of {len(writes)} writes were refused")
-    error.refused = [one.write for one in refused]
-    return error
+    ordered = sorted(refused, key=lambda one: order[id(one.write)])
+    reasons = [
+        publish_error(one.write.topic, one.partition, one.error.name(), one.error.str())
+        for one in ordered
+    ]
+    return refusal([one.write for one in ordered], reasons, len(writes))

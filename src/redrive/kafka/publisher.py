@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, Producer
 
 from redrive.config import Settings
 from redrive.kafka import meeting
+from redrive.kafka.admin import Admin
 from redrive.kafka.config import log, make_handle, producer_config
 from redrive.kafka.handover import KafkaHandover, Outlet, Refused, first_refused
+from redrive.kafka.writable import refusing
 from redrive.record import Write
 
 _POLL_SECONDS: Final = 0.1
+_PATIENCE: Final = 2.0
 
 
 class KafkaPublisher:
@@ -22,13 +25,14 @@ class KafkaPublisher:
 
     def __init__(self, settings: Settings) -> None:
         self._config = producer_config(settings)
+        self._admin = Admin(settings, patience=_PATIENCE)
         self._outlets: dict[bool, Outlet] = {}
         """Whether messages go alone, and by which producer."""
         self._lock = threading.Lock()
 
-    def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
+    def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> KafkaHandover:
         """Begin to write all of them; what came of it is known after some polls."""
-        return self._outlet(writes, alone=False).hand_over(writes)
+        return self._outlet(writes, alone=alone).hand_over(writes)
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them; PublishError names the first that was refused."""
@@ -43,6 +47,16 @@ class KafkaPublisher:
             refused = [*others, *self._deliver(neighbours, alone=True)]
         if refused:
             raise first_refused(refused, writes)
+
+    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+        """Which of these topics take nothing at all now, and why: asked without writing."""
+        found = refusing(self._admin, topics)
+        with self._lock:
+            outlets = list(self._outlets.values())
+        for topic in set(topics) - found.keys():
+            for outlet in outlets:
+                meeting.meet(outlet.producer, topic)  # else it believes for long what it saw last
+        return found
 
     def close(self) -> None:
         """Let go of the producers."""

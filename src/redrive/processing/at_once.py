@@ -99,7 +99,7 @@ class Stretch(Turn):
             if sends is None:
                 done.append(record[2])
             else:
-                sent.append((record[2], sends))
+                sent.append((record[2], sends, record))
             self.since = now = monotonic()
             if now - before > _LONG:
                 long.append(now - before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from redrive.decisions import Bury, Discard, Park
 from redrive.envelope import Envelope, user_headers
@@ -34,6 +34,11 @@ class Outcome:
     """Those of the writes that a recovery has sent: the first ones."""
 
 
+Sent: TypeAlias = "tuple[int, list[Write], Work | Record]"
+"""A plain tuple: one is made for each record. A fresh record that nobody made a work of is told
+from others by being a record."""
+
+
 class Report:
     """What a step of a processor brought about."""
 
@@ -42,8 +47,8 @@ class Report:
     def __init__(self) -> None:
         self.done: list[int] = []
         """Offsets of records that are done and have nothing to write."""
-        self.sent: list[tuple[int, list[Write]]] = []
-        """Offsets of records that are done, each with what its handler has sent."""
+        self.sent: list[Sent] = []
+        """Offsets of records that are done, each with what its handler has sent, and the record."""
         self.outcomes: list[Outcome] = []
         """All others."""
         self.given_back: list[tuple[Work, int]] = []
@@ -57,7 +62,7 @@ class Report:
         """The offsets of all of them."""
         return [
             *self.done,
-            *[offset for offset, _ in self.sent],
+            *[offset for offset, _, _ in self.sent],
             *[outcome.offset for outcome in self.outcomes],
         ]
 
@@ -65,7 +70,7 @@ class Report:
 def durable(report: Report) -> Report:
     """The same outcomes, with nothing left to write."""
     rest = Report()
-    rest.done = [*report.done, *(offset for offset, _ in report.sent)]
+    rest.done = [*report.done, *(offset for offset, _, _ in report.sent)]
     rest.outcomes = [replace(each, writes=(), sends=()) for each in report.outcomes]
     return rest
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from redrive.envelope import addressee
 from redrive.processing.at_once import FreshContext, Turn, call_fresh
-from redrive.processing.outcomes import Report
+from redrive.processing.outcomes import Report, Sent
 
 if TYPE_CHECKING:
     from redrive.handler import Handler
     from redrive.processing.processor import PartitionProcessor
-    from redrive.record import Record, Write
+    from redrive.record import Record
 
 
 class Pool:
@@ -30,7 +30,7 @@ class Pool:
         self.waiting: deque[tuple[Record, int]] = deque()
         """Each with the time at which it was received."""
         self.done: deque[int] = deque()
-        self.sent: deque[tuple[int, list[Write]]] = deque()
+        self.sent: deque[Sent] = deque()
         self.odd: deque[Record] = deque()
         """Those that are not fresh: they go the ordinary way."""
 
@@ -94,7 +94,7 @@ class Share(Turn):
             if sends is None:
                 pool.done.append(record.offset)
             else:
-                pool.sent.append((record.offset, sends))
+                pool.sent.append((record.offset, sends, record))
         self.seconds = (self.seconds or 0.0) + began - start
         if scope.times is not None:
             scope.times.add_all(took)

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from redrive import decisions
-from redrive.errors import HandlerTimeout
+from redrive.errors import HandlerTimeout, PublishError
 from redrive.guarantees import GUARANTEES
 from redrive.processing import outcomes
 from redrive.processing.at_once import Turn
@@ -16,7 +16,7 @@ from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.processing.reception import Reception
 from redrive.processing.unacked import Unacked
 from redrive.processing.verdicts import Verdicts
@@ -183,7 +183,7 @@ class PartitionProcessor:
             if result is None and not slow:
                 report.done.append(work.offset)
             elif type(result) is list and not slow:
-                report.sent.append((work.offset, result))
+                report.sent.append((work.offset, result, work))
             else:
                 wait = self._result(work, result, now, report)
                 if wait is not None:
@@ -212,7 +212,7 @@ class PartitionProcessor:
             if result is None:
                 report.done.append(work.offset)
             else:
-                report.sent.append((work.offset, result))  # type: ignore[arg-type]  # -- a list
+                report.sent.append((work.offset, result, work))  # type: ignore[arg-type]  # -- a list
         return True
 
     def judge(self, work: Work, result: Result, now: int, judged: Judged) -> None:
@@ -296,6 +296,19 @@ class PartitionProcessor:
         self.tracker.receive([record.offset])
         return self._reception.bury(record, decisions.Bury(reason), error, now)
 
+    def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome:
+        """What becomes of a record that is done, but whose messages their topic does not take.
+
+        Nobody is called. No lock is needed: the record is nobody's any more.
+        """
+        offset, _, subject = sent
+        if isinstance(subject, Record):
+            subject = Work(self, subject, self.app.handlers[subject.topic], offset, now)
+        subject.ending = None  # also where it was its recovery that had done it
+        report = Report()
+        self._verdicts.failed(subject, error, now, report)
+        return report.outcomes[0]
+
     def cut_lots(self) -> None:
         """Lots under way end after the record that runs now."""
         for lot in self._lots:
@@ -345,7 +358,7 @@ class PartitionProcessor:
             sends = result if isinstance(result, list) else ()
             self._verdicts.end(work, work.ending.decision, work.ending.error, report, sends)
         elif isinstance(result, list):
-            report.sent.append((work.offset, result))
+            report.sent.append((work.offset, result, work))
         else:
             report.done.append(work.offset)
         return None

@@ -10,7 +10,7 @@ from redrive import decisions
 from redrive import envelope as envelopes
 from redrive.backoff import Backoff
 from redrive.envelope import Envelope
-from redrive.errors import Conflict, PastError, Undecodable
+from redrive.errors import Conflict, PastError, PublishError, Undecodable
 from redrive.processing import outcomes
 from redrive.processing.causes import AGAIN
 from redrive.processing.outcomes import Outcome, Report, Subject
@@ -20,6 +20,8 @@ from redrive.record import Record, Write
 if TYPE_CHECKING:
     from redrive.processing.scope import Scope
 
+_REFUSED: Final = "refused-write"
+"""Why a record is dead whose handler has sent what its topic does not take."""
 _RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
 
 
@@ -42,8 +44,7 @@ class Verdicts:
                 return None
             envelope = self.origin_envelope(work.record, work.received)
         work.envelope = envelope = envelope.failed(error, trace=self._app.error_traces)
-        if isinstance(error, Undecodable | Conflict):
-            reason = "conflict" if isinstance(error, Conflict) else "undecodable"
+        if (reason := _hopeless(error)) is not None:
             return now if self.ended(work, decisions.Bury(reason), error, report) else None
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
@@ -70,7 +71,7 @@ class Verdicts:
         report: Report,
     ) -> bool:
         """End a record; True: its recovery has to be called first."""
-        if work.handler.recover is None:
+        if work.handler.recover is None or decision.reason == _REFUSED:
             self.end(work, decision, error, report)
             return False
         work.ending = Ending(decision, error)
@@ -120,6 +121,17 @@ class Verdicts:
         return envelopes.fresh(
             record, app=self._app.name, message_id=self._scope.origin_id(record), now=now
         )
+
+
+def _hopeless(error: BaseException) -> str | None:
+    """Why no policy is asked about an error: it would be the same again; None: it is asked."""
+    if isinstance(error, Undecodable):
+        return "undecodable"
+    if isinstance(error, Conflict):
+        return "conflict"
+    if isinstance(error, PublishError) and error.kind == "message":
+        return _REFUSED
+    return None
 
 
 def past_error(envelope: Envelope) -> PastError:

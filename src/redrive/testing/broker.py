@@ -23,6 +23,7 @@ from redrive.kafka.errors import (
     ends_before,
     metadata_too_long,
     publish_error,
+    refusal,
 )
 from redrive.ports import Clock, Position, TopicState
 from redrive.record import Record, TopicPartition, Write
@@ -57,7 +58,7 @@ class MemoryBroker:
 
     # Publisher
 
-    def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
+    def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:  # noqa: ARG002 -- each is judged by itself in any case
         """Write all that are not refused: in memory they are durable at once."""
         try:
             self.publish(writes)
@@ -67,18 +68,22 @@ class MemoryBroker:
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all that are not refused, in order; then say which was the first refused."""
-        first: PublishError | None = None
-        refused: list[Write] = []
+        refused: list[tuple[Write, PublishError]] = []
         with self._lock:
             for write in writes:
                 try:
                     self._append(write)
                 except PublishError as error:
-                    first = first or error
-                    refused.append(write)
-        if first is not None:
-            first.refused = refused
-            raise first
+                    refused.append((write, error))
+        if refused:
+            these, reasons = zip(*refused, strict=True)
+            raise refusal(these, reasons, len(writes))
+
+    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+        """Which of these topics take nothing at all now, and why."""
+        with self._lock:
+            found = {name: self._refusal_of(name) for name in topics}
+            return {name: str(error) for name, error in found.items() if error is not None}
 
     # Log
 
@@ -229,10 +234,14 @@ class MemoryBroker:
     def _append(self, write: Write) -> None:
         self._check_refusal(write)
         topic = self._topics.get(write.topic)
-        if topic is None or (write.partition or 0) >= len(topic.logs):
+        if topic is None:
             raise publish_error(write.topic, write.partition, "UNKNOWN_TOPIC_OR_PART")
+        if (write.partition or 0) >= len(topic.logs):
+            raise publish_error(write.topic, write.partition, "_UNKNOWN_PARTITION")
         if _size(write) > int(topic.config["max.message.bytes"]):
             raise publish_error(write.topic, write.partition, "MSG_SIZE_TOO_LARGE")
+        if write.key is None and "compact" in topic.config["cleanup.policy"]:
+            raise publish_error(write.topic, write.partition, "INVALID_RECORD")
         number = self._partition_of(write, len(topic.logs))
         topic.logs[number].append((write.key, write.value, write.headers, self._time(topic, write)))
 
@@ -245,6 +254,16 @@ class MemoryBroker:
         if isinstance(refusal.error, PublishError):
             raise refusal.error
         raise publish_error(write.topic, write.partition, refusal.error)
+
+    def _refusal_of(self, topic: str) -> PublishError | None:
+        if topic not in self._topics:
+            return publish_error(topic, None, "UNKNOWN_TOPIC_OR_PART")
+        given = self._refusals.get(topic)
+        # Counted refusals are those of writes, whoever asks in between.
+        if given is None or given.times is not None or isinstance(given.error, PublishError):
+            return None
+        error = publish_error(topic, None, given.error)
+        return error if error.kind in ("topic", "outage") else None
 
     def _partition_of(self, write: Write, partitions: int) -> int:
         if write.partition is not None:

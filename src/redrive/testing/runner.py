@@ -75,10 +75,11 @@ class Runner:
             moved = self._executor.run() > 0 or moved
             moved = self._go_back() or moved
             complete = self._delivery.pump()
-            for _, outcome in complete:
-                self._watch(outcome)
+            for _, ended in complete:
+                if not isinstance(ended, int):
+                    self._watch(ended)
             # What was written may be for this app, and have to be read: a hop needs no handler.
-            moved = moved or bool(complete)
+            moved = moved or bool(complete) or self._delivery.outstanding
         self._commit()
 
     def next_due(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import TracebackType
@@ -278,13 +278,16 @@ class _CreatingPublisher:
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
 
-    def hand_over(self, writes: Sequence[Write]) -> MemoryHandover:
+    def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
         self._create(writes)
-        return self._broker.hand_over(writes)
+        return self._broker.hand_over(writes, alone=alone)
 
     def publish(self, writes: Sequence[Write]) -> None:
         self._create(writes)
         self._broker.publish(writes)
+
+    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+        return self._broker.refusing(topics)
 
     def _create(self, writes: Sequence[Write]) -> None:
         for topic in {write.topic for write in writes}:

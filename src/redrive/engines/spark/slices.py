@@ -14,9 +14,9 @@ from redrive.engines.spark.ranges import Range
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.processing.processor import PartitionProcessor
-from redrive.record import Record, Write
+from redrive.record import Record
 
 if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
@@ -86,14 +86,16 @@ class Slice:
             self._lots.close()
         self.exhausted = True
 
-    def take(self, _: PartitionProcessor, report: Report) -> None:
-        """Count what came of records."""
-        self.counts["done"] += len(report.done) + len(report.sent)
+    def take(self, processor: PartitionProcessor, report: Report) -> None:
+        """Take note of what came of records: nothing counts before it is durable."""
 
-    def complete(self, outcome: Outcome) -> None:
-        """Count an outcome that is durable."""
-        self.counts[outcome.kind] += 1
-        self.runtime.scope.causes.outcome(outcome)
+    def complete(self, ended: Outcome | int) -> None:
+        """Count an outcome that is durable, or so many records that are done."""
+        if isinstance(ended, int):
+            self.counts["done"] += ended
+        else:
+            self.counts[ended.kind] += 1
+            self.runtime.scope.causes.outcome(ended)
 
     def commit(self, *, every: float, last: bool = False) -> None:
         """Commit what is complete, if it is time."""
@@ -149,7 +151,7 @@ class TransactionSlice(Slice):
 
     def _begin(self) -> None:
         self._outcomes: list[Outcome] = []
-        self._sent: list[tuple[int, list[Write]]] = []
+        self._sent: list[Sent] = []
         self._done: list[int] = []
         self._received = 0
         self._begun = monotonic()
@@ -191,7 +193,7 @@ class TransactionSlice(Slice):
         prefix = Position(position.offset)
         end = prefix.offset
         ended = [each for each in self._outcomes if each.offset < end]
-        sent = [sends for offset, sends in self._sent if offset < end]
+        sent = [sends for offset, sends, _ in self._sent if offset < end]
         writes = [write for outcome in ended for write in outcome.writes]
         writes += chain.from_iterable(sent)
         done = len(sent) + sum(offset < end for offset in self._done)

@@ -187,8 +187,8 @@ class Task:
 
     def _settle(self, *, last: bool = False, wait: float = 0) -> bool:
         complete = self._delivery.pump(wait)
-        for processor, outcome in complete:
-            self._by_processor[processor].complete(outcome)
+        for processor, ended in complete:
+            self._by_processor[processor].complete(ended)
         for each in self._slices:
             each.commit(every=self._spec.commit_every / 1000, last=last)
         return bool(complete)

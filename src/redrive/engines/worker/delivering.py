@@ -32,6 +32,11 @@ class Delivering(Protocol):
         """How many outcomes could not be written, and wait to be tried again."""
         ...
 
+    @property
+    def refusal(self) -> str:
+        """Why, in one sentence."""
+        ...
+
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes: within the dispatcher's lock, without waiting."""
         ...
@@ -71,6 +76,11 @@ class FlushDelivering:
         """How many outcomes could not be written, and wait to be tried again."""
         return self._delivery.refused
 
+    @property
+    def refusal(self) -> str:
+        """Why, in one sentence."""
+        return self._delivery.refusal
+
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes; what has nothing to write is complete at once."""
         if not (report.sent or report.outcomes):
@@ -78,7 +88,6 @@ class FlushDelivering:
             self._counting.done(processor, len(report.done))
             return
         self._delivery.take(processor, report)
-        self._counting.done(processor, len(report.done) + len(report.sent))
         if not self._news.is_set():
             self._news.set()
 
@@ -109,8 +118,11 @@ class FlushDelivering:
         if not self._delivery.outstanding:
             self._wait()
         self._news.clear()
-        for processor, outcome in self._delivery.pump(_ON_ITS_WAY):
-            self._counting.ended(processor, outcome)
+        for processor, ended in self._delivery.pump(_ON_ITS_WAY):
+            if isinstance(ended, int):
+                self._counting.done(processor, ended)
+            else:
+                self._counting.ended(processor, ended)
 
     def _wait(self) -> None:
         due = self._delivery.next_due()

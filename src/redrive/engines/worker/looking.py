@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +50,7 @@ class Looking:
         until: Until,
         rejoining: Rejoining,
         on_death: OnDeath,
+        refused: Callable[[], int],
     ) -> None:
         self.over = threading.Event()
         """Set when a run that shall end is over."""
@@ -63,6 +64,7 @@ class Looking:
         self._clock = clock
         self._until: Until = until
         self._rejoining = rejoining
+        self._refused = refused
         self._status: dict[Lane, dict[str, Any]] = {"main": {}, "retry": {}}
         self._trouble = ""
         self._lost: list[str] = []
@@ -209,14 +211,16 @@ class Looking:
         self._counting.figures.late([lateness.popleft() for _ in range(len(lateness))])
 
     def _once(self, positions: Mapping[TopicPartition, int]) -> None:
-        if not self._reached("main", positions):
+        if not self._reached("main", positions) and not self._stuck(self._goals["main"], positions):
             return
         if "retry" not in self._goals:
             self._goals["retry"] = self._due_by(self._clock.now())
             self._assignment.ends |= self._goals["retry"]
             for place, each in list(self._assignment.partitions.items()):
                 each.end = self._assignment.ends.get(place, each.end)
-        if self._reached("retry", self._positions(self._goals["retry"])):
+        ends = {**self._goals["main"], **self._goals["retry"]}
+        positions = self._positions(ends)
+        if self._reached("retry", positions) or self._stuck(ends, positions):
             self.over.set()
 
     def _reached(self, lane: Lane, positions: Mapping[TopicPartition, int]) -> bool:
@@ -235,10 +239,25 @@ class Looking:
         """Nothing ahead, seen twice, and nothing happened in between: nothing was on its way."""
         if any(positions.get(place, 0) < end for place, end in ends.items()):
             self._calm = None
+            if self._stuck(ends, positions):
+                self.over.set()
         elif self._calm == before == self._outcomes():
             self.over.set()
         else:
             self._calm = before
+
+    def _stuck(self, ends: Ends, positions: Mapping[TopicPartition, int]) -> bool:
+        """Whether all that is left waits for topics that refuse what is to be written."""
+        behind = {place: end for place, end in ends.items() if positions.get(place, 0) < end}
+        mine = [self._assignment.partitions.get(place) for place in behind]
+        if not mine or None in mine:
+            return False
+        left = 0
+        for each in filter(None, mine):
+            if not each.paused and each.read_to < behind[each.place]:
+                return False
+            left += each.in_flight
+        return left == self._refused()
 
     def _outcomes(self) -> int:
         figures = self._counting.figures

@@ -54,7 +54,7 @@ class Chunks:
     def take(self, report: Report) -> None:
         """Keep outcomes for the next transaction."""
         news = [Kept(offset, [], None) for offset in report.done]
-        news += [Kept(offset, sends, None) for offset, sends in report.sent]
+        news += [Kept(offset, sends, None) for offset, sends, _ in report.sent]
         news += [Kept(each.offset, [*each.writes], each) for each in report.outcomes]
         with self._lock:
             self.kept += news
@@ -101,6 +101,11 @@ class TransactionDelivering:
     def refused(self) -> int:
         """None: a transaction with a refused write is taken back as a whole."""
         return 0
+
+    @property
+    def refusal(self) -> str:
+        """Why, in one sentence."""
+        return ""
 
     def open(self, partition: Partition, producer: TransactionalProducer | None) -> None:
         """Take up a partition."""

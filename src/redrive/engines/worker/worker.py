@@ -15,7 +15,7 @@ from redrive.delivery.equipping import equip
 from redrive.engines import preflight
 from redrive.engines.cause_log import CauseLog
 from redrive.engines.figures import Figures
-from redrive.engines.words import Lane
+from redrive.engines.words import Lane, unfinished
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.beginnings import Beginnings
 from redrive.engines.worker.commits import Commits
@@ -139,6 +139,7 @@ class Worker:
             until=options.until,
             rejoining=self.rejoining,
             on_death=self._on_death,
+            refused=lambda: self.refused,
         )
         self._one_core: OneCore | None = None
         self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
@@ -232,6 +233,8 @@ class Worker:
             if self._error is None and not self._loop.drain(self._options.drain / 1000, self._reap):
                 log.warning("handlers still ran when the time to stop was over: they run again")
                 self._assignment.revoke_wait = 0.0
+            if self._looking.over.is_set() and self.refused:  # it was to end with all of it done
+                self._note_error(WorkerError(unfinished(self.refused, self._delivering.refusal)))
         except BaseException as error:
             self._note_error(error)
             log.debug("the worker ended", exc_info=error)
