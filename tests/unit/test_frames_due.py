@@ -4,8 +4,9 @@ import pytest
 
 from redrive import ConfigurationError
 from redrive.engines.spark.frames import due_options
-from redrive.engines.spark.frames.due import as_offsets, as_positions
-from redrive.record import TopicPartition
+from redrive.engines.spark.frames.due import as_ids, as_offsets, as_positions, hold
+from redrive.record import Record, TopicPartition
+from redrive.testing import VirtualClock
 
 
 def test_the_end_of_a_topics_name_is_its_delay():
@@ -23,10 +24,17 @@ def test_any_topic_may_be_a_delay_topic_if_its_delay_is_given():
 
 def test_all_mistakes_are_told_at_once():
     given = {"topics": "later", "startingOffsets": "now", "maxRecordsPerBatch": "0", "topic": "x"}
+    given["failOnDataLoss"] = "perhaps"
     with pytest.raises(ConfigurationError) as raised:
         due_options.read({**given, "kafka.sasl.jaas.config": "secret"})
     told = str(raised.value)
-    for word in ("does not end in its delay", "earliest or latest", "1 or more", "topic is no opt"):
+    for word in (
+        "does not end in its delay",
+        "earliest or latest",
+        "1 or more",
+        "topic is no opt",
+        "true or f",
+    ):
         assert word in told
     assert "secret" not in told
     assert "shown in Spark's UI" in told
@@ -42,5 +50,25 @@ def test_what_cannot_be_read_is_refused(given):
 
 def test_offsets_are_kept_as_sparks_kafka_source_keeps_them():
     positions = {TopicPartition("a", 0): 5, TopicPartition("a", 1): 0, TopicPartition("b", 0): 9}
-    assert as_offsets(positions) == {"a": {"0": 5, "1": 0}, "b": {"0": 9}}
-    assert as_positions(as_offsets(positions)) == positions
+    kept = as_offsets(positions, {"a": "first", "b": "second"})
+    assert kept == {"a": {"id": "first", "0": 5, "1": 0}, "b": {"id": "second", "0": 9}}
+    assert as_positions(kept) == positions
+    assert as_ids(kept) == {"a": "first", "b": "second"}
+    assert as_ids({"a": {"0": 5}}) == {}  # of a checkpoint from before
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 59, 3_600])
+def test_a_record_is_held_until_its_own_time_however_long(seconds, caplog):
+    clock = VirtualClock()
+    due = b"%d" % (clock.now() + 1000 * seconds)
+    began = clock.now()
+    record = Record("a", headers=(("redrive-due", due),))
+    hold(record, clock, lambda seconds: clock.advance(round(1000 * seconds)))
+    assert clock.now() - began == 1000 * seconds
+    assert ("was its writer's clock ahead?" in caplog.text) is (seconds > 60)
+
+
+@pytest.mark.parametrize("header", [b"9" * 5000, b"9" * 16, b"", b"soon", b"-5", None, b"\xff"])
+def test_a_header_that_is_no_time_holds_nobody(header):
+    clock = VirtualClock()
+    hold(Record("a", headers=(("redrive-due", header),)), clock, pytest.fail)

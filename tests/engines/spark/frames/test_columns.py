@@ -35,6 +35,20 @@ def test_several_messages_of_a_row_are_sent_and_what_says_nothing_takes_none_awa
     ]
 
 
+def test_headers_are_a_column_by_its_name_or_a_dictionary(spark_session):
+    app = App("shop")
+    app.frame("orders")(lambda given: given)
+    headers = (("trace", b"1"), ("trace", None))
+    frame = frame_of(spark_session, app, [Record("orders", value=b"v", headers=headers)])
+    for given in ("headers", F.col("headers")):
+        sent = frame.withColumn("outcome", send("copy", "key", "value", given))
+        assert [one.sends for one in outcomes_of(sent)] == [[Write("copy", None, b"v", headers)]]
+    made = {"text": "headers", "column": F.col("value")}
+    sent = frame.withColumn("outcome", send("copy", "key", "value", made))
+    [[write]] = [one.sends for one in outcomes_of(sent)]
+    assert write.headers == (("text", b"headers"), ("column", b"v"))
+
+
 def test_a_row_that_is_sent_and_parked_at_once_is_named(frame):
     both = frame.withColumn("outcome", send_all(send("copy", "key", "value"), park("later")))
     with pytest.raises(RowsError, match=r"orders\[0\]@0 .* not all send"):

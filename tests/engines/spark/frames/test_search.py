@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from frame_batches import HEAD, run_through, spec_of
+import pytest
+from frame_batches import HEAD, module_of, run_through, spec_of
 
 from redrive.engines.spark.frames import reading, ready
 from redrive.engines.spark.frames.batch import Batches
+from redrive.engines.spark.handle import RunError
 from redrive.engines.spark.ranges import Range
 from redrive.envelope import parse
 
 DEADLY = (
     HEAD
     + """
-    app = App(NAME, retry=RetryPolicy("1s"))
+    class Rejected(Exception):
+        pass
+
+    app = App(NAME, retry=RetryPolicy("1s", bury_on=[Rejected]))
 
     def judged(value):
         if value == "exit":
@@ -20,6 +25,8 @@ DEADLY = (
             os._exit(9)
         if value == "raise":
             raise ValueError("mine")
+        if value == "never":
+            raise Rejected("of no use")
         return value
 
     @app.frame(topic("in"))
@@ -30,20 +37,51 @@ DEADLY = (
 )
 
 
-def test_a_row_that_kills_its_python_is_buried_and_one_that_raises_is_parked(world, spark_session):
+def test_a_row_that_kills_its_python_is_buried_and_one_that_raises_is_the_policys(
+    world, spark_session
+):
     target = world.app(DEADLY, partitions=1)
     world.create(world.topic("out"))
-    world.send("in", b"exit", b"raise", b"a")
+    world.send("in", b"exit", b"raise", b"a", b"never")
     batches = Batches(spark_session, world.loaded(target), spec_of(world, target), "main")
-    reports = run_through(world, batches, 3)
+    reports = run_through(world, batches, 4)
     assert [report.trouble or report.fatal for report in reports if report.trouble] == []
     assert world.values("out") == [b"a"]
-    (letter,) = world.records("dead")
-    assert (letter.value, parse(letter.headers).dead_reason) == (b"exit", "killed-worker")
+    letters = {letter.value: parse(letter.headers) for letter in world.records("dead")}
+    assert {value: letter.dead_reason for value, letter in letters.items()} == {
+        b"exit": "killed-worker",
+        b"never": "not-retryable",
+    }
+    assert letters[b"never"].error_type == f"{module_of(target).__name__}.Rejected"
     assert len(world.notes()) >= 2  # only on proof
     (waiting,) = world.records("retry.1s")
     assert waiting.value == b"raise"
-    assert parse(waiting.headers).error_message == "ValueError: mine"
+    failed = parse(waiting.headers)
+    assert (failed.error_type, failed.error_message) == ("ValueError", "mine")
+
+
+MISTAKEN = (
+    HEAD
+    + """
+    app = App(NAME, retry=RetryPolicy("1s"))
+
+    @app.frame(topic("in"))
+    def handle(frame):
+        return frame.withColumn("outcome", send(topic("out"), "key", "value".cast("string")))
+"""
+)
+
+
+def test_a_mistake_in_the_handlers_own_python_ends_the_run_with_its_line(world, start):
+    run = start(world.app(MISTAKEN, partitions=1), until="empty")
+    world.send("in", b"a")
+    with pytest.raises(RunError) as raised:
+        run.handle.await_termination(120)
+    told = str(raised.value)
+    assert "AttributeError: 'str' object has no attribute 'cast'" in told
+    assert 'return frame.withColumn("outcome", send(topic("out"), "key", "value".cast' in told
+    assert [place.offset for place in world.committed("in").values()] == [0]
+    assert world.count("dead") == 0
 
 
 BROKEN_TABLE = (

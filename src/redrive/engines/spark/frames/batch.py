@@ -10,7 +10,14 @@ from redrive.clock import WallClock
 from redrive.engines.spark.frames import intake, plan_check, reading
 from redrive.engines.spark.frames.columns import OUTCOME, OUTCOMES, of_array
 from redrive.engines.spark.frames.delivery import Delivery
-from redrive.engines.spark.frames.faults import as_records_error, as_sparks, fault, said
+from redrive.engines.spark.frames.faults import (
+    as_records_error,
+    as_sparks,
+    as_users_mistake,
+    fault,
+    is_users_mistake,
+    said,
+)
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
 from redrive.engines.spark.frames.process import Process, process
 from redrive.engines.spark.frames.reports import RangeReport, as_report, blamed, untouched
@@ -71,8 +78,8 @@ class Batches:
         return reports
 
     def _sink(self, ranges: Sequence[Range]) -> Sink:
-        if not self._topic_id:
-            self._topic_id = self._process.log.topic_id(self._handler.topic)
+        # Every time: a topic that was made again has another one, and its offsets begin anew.
+        self._topic_id = self._process.log.topic_id(self._handler.topic)
         by_place = {each.place: each for each in ranges}
         return Sink(self._spec, by_place, self._topic_id, WallClock().now())
 
@@ -88,7 +95,13 @@ class Batches:
 
     def _outcomes(self, kafka: DataFrame, now: int, ranges: Sequence[Range]) -> DataFrame:
         given = intake.input_frame(kafka, self._rules(now, ranges))
-        return outcomes(self._handler.call(given), self._handler.topic)
+        try:
+            made = self._handler.call(given)
+        except Exception as error:
+            if is_users_mistake(error):  # it would be made again, with every batch
+                raise as_users_mistake(error, self._handler.topic) from error
+            raise
+        return outcomes(made, self._handler.topic)
 
     def _without_rows(self, sink: Sink, reports: Sequence[RangeReport]) -> list[RangeReport]:
         """Ranges of which no row came out: there is nothing in them, or nothing to handle."""

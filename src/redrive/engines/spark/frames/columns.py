@@ -33,12 +33,13 @@ def send(
     topic: str | Column,
     key: str | Column | None,
     value: str | Column | None,
-    headers: Column | Mapping[str, str | bytes | Column] | None = None,
+    headers: str | Column | Mapping[str, str | bytes | Column] | None = None,
 ) -> Column:
     """The row is done, and a message is written.
 
-    A text for `topic` is the topic's name; for `key` and `value` it is the name of a column, as
-    everywhere in Spark. `headers` is a column like that of Spark's Kafka source, or a dictionary.
+    A text for `topic` is the topic's name; for `key`, `value` and `headers` it is the name of a
+    column, as everywhere in Spark. The column of headers is like that of Spark's Kafka source; a
+    dictionary makes one, in which a text is the value itself.
     """
     message = F.struct(
         _literal(topic).alias("topic"),
@@ -108,11 +109,11 @@ def _bytes(given: str | Column | None) -> Column:
     return found.cast("binary")
 
 
-def _headers(given: Column | Mapping[str, str | bytes | Column] | None) -> Column:
+def _headers(given: str | Column | Mapping[str, str | bytes | Column] | None) -> Column:
     if given is None:
         return F.lit(None).cast(HEADERS)
     if not isinstance(given, Mapping):
-        return given.cast(HEADERS)
+        return (F.col(given) if isinstance(given, str) else given).cast(HEADERS)
     made = [
         F.struct(
             F.lit(name).alias("key"),

@@ -6,10 +6,11 @@ the progress as for any source. It needs no app and no consumer group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
@@ -20,22 +21,38 @@ from redrive.engines.spark.frames import due_options
 from redrive.engines.spark.frames.due_options import DueOptions
 from redrive.engines.spark.frames.intake import KAFKA_SCHEMA, kafka_row
 from redrive.engines.spark.ranges import Range
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.topics import KafkaTopics
-from redrive.ports import Position
+from redrive.ports import Clock, Position
 from redrive.record import Record, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+log: Final = logging.getLogger("redrive.spark")
 NAME: Final = "redrive-due"
-Offsets = dict[str, dict[str, int]]
-"""By topic and partition, as Spark's Kafka source writes them."""
+Offsets = dict[str, dict[str, int | str]]
+"""By topic and partition, as Spark's Kafka source writes them; with the topic's id beside them."""
+_ID: Final = "id"
 _GROUP: Final = "redrive-due"
 _APPEND_TIME: Final = 1
-_LONGEST_HOLD: Final = 60.0
+_LONG_HOLD: Final = 60.0
+_CLOCK: Final = WallClock()
+_DIGITS: Final = 15
+"""Of a time in milliseconds; what is longer is none."""
+
+
+class DataLossError(RedriveError):
+    """Records that were waiting are gone: nobody can read them any more."""
+
+
+class _Topics(NamedTuple):
+    """What there is to read: ids by topic, and the bounds of all partitions."""
+
+    ids: dict[str, str]
+    bounds: dict[TopicPartition, tuple[int, int]]
 
 
 class DueSource(DataSource):
@@ -74,35 +91,34 @@ class DueReader(DataSourceStreamReader):
     def initialOffset(self) -> Offsets:  # noqa: N802 -- Spark's name
         """Where a query without a checkpoint begins."""
         self._check_topics()
-        bounds = self._reading.all_bounds(self._places())
+        ids, bounds = self._look()
         late = self._options.from_latest
-        return as_offsets({place: end if late else begin for place, (begin, end) in bounds.items()})
+        begins = {place: end if late else begin for place, (begin, end) in bounds.items()}
+        return as_offsets(begins, ids)
 
     def latestOffset(self, start: Offsets, limit: Any) -> Offsets:  # noqa: ARG002, N802 -- Spark's name and way to call it
         """The end of what is due now, within the bounds of a batch."""
-        log, places = self._reading, self._places()
-        bounds, begun = log.all_bounds(places), as_positions(start)
-        # A partition that was added later holds only records that came later.
-        begins = {place: Position(begun.get(place, bounds[place][0])) for place in places}
+        found = self._look()
+        begins = self._begins(start, found)
         now = WallClock().now()
-        since = log.appended_since(
-            {place: now - self._options.delays[place.topic] + 1 for place in places}
+        since = self._reading.appended_since(
+            {place: now - self._options.delays[place.topic] + 1 for place in begins}
         )
         ends = {
-            place: bounds[place][1] if (found := since[place]) is None else found[0]
-            for place in places
+            place: found.bounds[place][1] if (due := since[place]) is None else due[0]
+            for place in begins
         }
-        planned = ranges.ahead(begins, ends, self._options.delays, self._options.most)
-        reached = {place: begin.offset for place, begin in begins.items()}
-        return as_offsets({**reached, **{each.place: each.end for each in planned}})
+        positions = {place: Position(begin) for place, begin in begins.items()}
+        planned = ranges.ahead(positions, ends, self._options.delays, self._options.most)
+        return as_offsets({**begins, **{each.place: each.end for each in planned}}, found.ids)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """The ranges of a batch."""
-        begun = as_positions(start)
+        begins = self._begins(start, self._look())
         found = [
-            Range(*place, begun.get(place, 0), to, self._options.delays.get(place.topic))
+            Range(*place, begins[place], to, self._options.delays.get(place.topic))
             for place, to in as_positions(end).items()
-            if to > begun.get(place, 0)
+            if to > begins.get(place, to)
         ]
         return [InputPartition(each) for each in found]
 
@@ -111,7 +127,7 @@ class DueReader(DataSourceStreamReader):
         each: Range = partition.value
         for lot in self._reading.lots(each.place, each.start, each.end):
             for record in lot:
-                _hold(record)
+                hold(record)
                 yield as_row(record)
 
     @property
@@ -119,16 +135,45 @@ class DueReader(DataSourceStreamReader):
         self._log = self._log or KafkaLog(self._settings, _GROUP)
         return self._log
 
-    def _places(self) -> list[TopicPartition]:
+    def _look(self) -> _Topics:
         found = self._reading.topics(list(self._options.delays))
         for topic in self._options.delays:
             if topic not in found:
                 raise MissingTopicError(topic)
-        return [
+        places = [
             TopicPartition(topic, number)
             for topic, (_, count) in found.items()
             for number in range(count)
         ]
+        ids = {topic: topic_id for topic, (topic_id, _) in found.items()}
+        return _Topics(ids, self._reading.all_bounds(places))
+
+    def _begins(self, start: Offsets, found: _Topics) -> dict[TopicPartition, int]:
+        """Where to read on; at the beginning of what is new, and of what was made again."""
+        begun, seen = as_positions(start), as_ids(start)
+        for topic, topic_id in found.ids.items():
+            if seen.get(topic, topic_id) != topic_id:
+                self._lost(f"{topic} was deleted and made again: what waited in the old one")
+                begun = {place: offset for place, offset in begun.items() if place.topic != topic}
+        begins: dict[TopicPartition, int] = {}
+        for place, (first, last) in found.bounds.items():
+            begin = begun.get(place, first)
+            if begin < first:
+                self._lost(f"{place}: {begin} to {first - 1}, which the broker has deleted,")
+            elif begin > last:
+                self._lost(
+                    f"{place}: it ends at {last}, though {begin} was reached; what was there"
+                )
+            begins[place] = begin if first <= begin <= last else first
+        return begins
+
+    def _lost(self, what: str) -> None:
+        sentence = f"redrive-due: {what} can no longer be read"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{sentence}. To go on with what is there, set failOnDataLoss to false."
+            )
+        log.warning("%s; the query goes on, as failOnDataLoss=false asks for", sentence)
 
     def _check_topics(self) -> None:
         described = KafkaTopics(self._settings).describe(list(self._options.delays))
@@ -144,9 +189,16 @@ class DueReader(DataSourceStreamReader):
             )
 
 
-def as_offsets(positions: Mapping[TopicPartition, int]) -> Offsets:
+Wait = Callable[[float], object]
+
+
+def _wait(seconds: float) -> None:
+    Event().wait(seconds)
+
+
+def as_offsets(positions: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> Offsets:
     """Offsets as Spark keeps them."""
-    found: Offsets = {}
+    found: Offsets = {topic: {_ID: topic_id} for topic, topic_id in ids.items()}
     for (topic, number), offset in positions.items():
         found.setdefault(topic, {})[str(number)] = offset
     return found
@@ -155,10 +207,16 @@ def as_offsets(positions: Mapping[TopicPartition, int]) -> Offsets:
 def as_positions(offsets: Offsets) -> dict[TopicPartition, int]:
     """And back."""
     return {
-        TopicPartition(topic, int(number)): offset
+        TopicPartition(topic, int(number)): int(offset)
         for topic, partitions in offsets.items()
         for number, offset in partitions.items()
+        if number != _ID
     }
+
+
+def as_ids(offsets: Offsets) -> dict[str, str]:
+    """Which topics the offsets are of; checkpoints of earlier versions do not say."""
+    return {topic: str(known[_ID]) for topic, known in offsets.items() if _ID in known}
 
 
 def as_row(record: Record) -> tuple[Any, ...]:
@@ -168,10 +226,17 @@ def as_row(record: Record) -> tuple[Any, ...]:
     )
 
 
-def _hold(record: Record) -> None:
+def hold(record: Record, clock: Clock = _CLOCK, wait: Wait = _wait) -> None:
     """Never early: where the writer's clock was ahead, its own word counts."""
     due = (record.header("redrive-due") or b"").decode(errors="replace")
-    if due.isascii() and due.isdigit():
-        seconds = (int(due) - WallClock().now()) / 1000
-        if seconds > 0:
-            Event().wait(min(seconds, _LONGEST_HOLD))
+    if not (due.isascii() and due.isdigit() and len(due) <= _DIGITS):
+        return
+    if (left := int(due) - clock.now()) > _LONG_HOLD * 1000:
+        log.warning(
+            "%s is due only in %d s by its header redrive-due, though its delay is over: it is"
+            " held, and all behind it; was its writer's clock ahead?",
+            record.place,
+            left // 1000,
+        )
+    while (left := int(due) - clock.now()) > 0:
+        wait(min(left / 1000, _LONG_HOLD))  # no longer at once: a clock may be set

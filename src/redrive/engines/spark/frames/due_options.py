@@ -17,8 +17,13 @@ _KNOWN: Final = {
     "bootstrap": "the address of Kafka; by default that of redrive's settings",
     "startingoffsets": "earliest (the default) or latest",
     "maxrecordsperbatch": "at most so many records in one batch; 500000 by default",
+    "failondataloss": "true (the default): stop where records are gone; false: say so, and go on",
 }
-_SPELLED: Final = {"startingoffsets": "startingOffsets", "maxrecordsperbatch": "maxRecordsPerBatch"}
+_SPELLED: Final = {
+    "startingoffsets": "startingOffsets",
+    "maxrecordsperbatch": "maxRecordsPerBatch",
+    "failondataloss": "failOnDataLoss",
+}
 _MOST: Final = 500_000
 
 
@@ -31,6 +36,7 @@ class DueOptions:
     bootstrap: str | None = None
     from_latest: bool = False
     most: int = _MOST
+    fail_on_data_loss: bool = True
 
 
 def read(given: Mapping[str, str]) -> DueOptions:
@@ -52,9 +58,13 @@ def read(given: Mapping[str, str]) -> DueOptions:
     most = options.get("maxrecordsperbatch", str(_MOST))
     if not most.isdecimal() or not int(most):
         problems.append(f"maxRecordsPerBatch is {most!r}; it can be 1 or more")
+    fail = options.get("failondataloss", "true").lower()
+    if fail not in ("true", "false"):
+        problems.append(f"failOnDataLoss is {fail!r}; it can be true or false")
     if problems:
         raise ConfigurationError([f"redrive-due: {problem}" for problem in problems])
-    return DueOptions(delays, options.get("bootstrap"), start == "latest", int(most))
+    bootstrap = options.get("bootstrap")
+    return DueOptions(delays, bootstrap, start == "latest", int(most), fail == "true")
 
 
 def _delay(topic: str, given: str | None) -> int:
