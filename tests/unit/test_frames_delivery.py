@@ -15,6 +15,7 @@ from redrive import App, RetryPolicy
 from redrive.config import load_settings
 from redrive.engines.spark.frames.accounts import RowsError
 from redrive.engines.spark.frames.delivery import Delivery
+from redrive.engines.spark.frames.ready import Lots
 from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
@@ -26,6 +27,8 @@ from redrive.record import Record, TopicPartition, Write
 from redrive.testing import MemoryBroker, VirtualClock
 
 PLACE = TopicPartition("orders", 0)
+HEAVY = 20_000_000
+"""Two chunks of it are more than may wait."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SEND = pa.struct(
     [("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)]
@@ -400,3 +403,49 @@ def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
     slow.handed[0].outstanding = 0
     writer.put(Chunk(3, Messages([Write("out", None, b"v")])))
     assert world.committed() == 1
+
+
+def test_what_is_written_and_not_durable_is_bounded_by_its_weight(world):
+    writer = FlushWriter(world.kafka, world.progress, PLACE, start=0, every=3600)
+    seen = []
+    for number in range(1, 5):
+        writer.put(Chunk(number, Messages([Write("out", None, b"v")]), [0], weight=HEAVY))
+        seen.append(world.committed())
+    assert seen == [None, 2, 2, 4]
+
+
+def test_a_transaction_is_bounded_by_its_weight():
+    committed = []
+    producer: Any = SimpleNamespace(commit=lambda _, positions: committed.append(positions))
+    writer = TransactionWriter(producer, PLACE, start=0)
+    for number in range(1, 5):
+        writer.put(Chunk(number, rows=1, weight=HEAVY))
+    writer.finish()
+    writer.close()
+    assert committed == [{PLACE: Position(2)}, {PLACE: Position(4)}]
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "rows"),
+    [(0, 200), (100, 2000), (8_000, 2000), (16_000, 1000), (1_000_000, 16), (10**9, 1)],
+)
+def test_fewer_rows_go_to_python_at_once_the_heavier_they_are(row_bytes, rows):
+    conf: Any = {"spark.redrive.set.spark.sql.execution.arrow.maxRecordsPerBatch": "true"}
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=conf.get, set=conf.__setitem__))
+    lots = Lots(spark)
+    lots.learn(row_bytes)
+    lots.set()
+    assert conf["spark.sql.execution.arrow.maxRecordsPerBatch"] == str(rows)
+    conf.clear()
+    lots.set()
+    assert conf == {}  # the session's owner has chosen
+
+
+def test_a_range_tells_how_heavy_its_rows_are(world):
+    world.send(b"a", b"b", b"c")
+    delivery = world.delivery(3)
+    heavy = [{"topic": "out", "key": None, "value": b"x" * 100_000, "headers": None}]
+    delivery.take(rows(row(0, 0, sends=heavy), row(1, 1, sends=heavy)))
+    delivery.take(rows(row(2, 2)))
+    delivery.finish()
+    assert 100_000 <= delivery.report().row_bytes <= 101_000

@@ -133,7 +133,8 @@ def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark
     plan = kafka._jdf.queryExecution().executedPlan().toString()
     assert "KafkaTable" in plan  # by the newer way, which makes no objects for users on the way
     reports = run_through(world, Batches(spark_session, world.loaded(target), spec, "main"), 3000)
-    assert [report.end for report in reports] == [2000, 3000]  # in lots of Arrow's
+    # In lots of Arrow's: few rows while nobody knows how heavy they are.
+    assert [report.end for report in reports] == [200, 2200, 3000]
     assert world.values("out") == values
 
 

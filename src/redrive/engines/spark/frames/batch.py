@@ -20,6 +20,7 @@ from redrive.engines.spark.frames.faults import (
 )
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
 from redrive.engines.spark.frames.process import Process, process
+from redrive.engines.spark.frames.ready import Lots
 from redrive.engines.spark.frames.reports import RangeReport, as_report, blamed, untouched
 from redrive.engines.spark.frames.sink import COLUMNS, Sink
 from redrive.engines.spark.halving import PROOF, Suspects
@@ -53,6 +54,7 @@ class Batches:
         self._spec = spec
         self._lane = lane
         self._suspects = Suspects()
+        self._lots = Lots(spark)
         self._worked = False
         self._topic_id = ""
         _see(spark, spec.folder)
@@ -84,9 +86,12 @@ class Batches:
         return Sink(self._spec, by_place, self._topic_id, WallClock().now())
 
     def _job(self, sink: Sink, ranges: Sequence[Range]) -> list[RangeReport]:
+        self._lots.set()
         rows = sink.over(self._outcomes(self._read(ranges), sink.now, ranges))
         plan_check.check(rows, self._handler.topic)  # and it runs as it was planned for this
-        return [as_report(row[0]) for row in rows.collect()]
+        reports = [as_report(row[0]) for row in rows.collect()]
+        self._lots.learn(max((report.row_bytes for report in reports), default=0))
+        return reports
 
     def _read(self, ranges: Sequence[Range]) -> DataFrame:
         # One of this run alone: Spark keeps consumers by it, each with the settings of its making.

@@ -64,6 +64,7 @@ class Delivery:
         )
         self._causes = Tally(process.app)
         self._lateness: deque[int] = deque(maxlen=_LATENESS)
+        self._heaviest = 0
         self._deadline = monotonic() + spec.batch_deadline / 1000
         self.cut = False
         """Whether it ends early: at the deadline, since the run stops, or at what is not due."""
@@ -71,6 +72,7 @@ class Delivery:
     def take(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
         numbers, offsets = (batch.column(name).to_pylist() for name in ("number", "offset"))
+        self._heaviest = max(self._heaviest, batch.nbytes // len(offsets))
         self._check_places(batch, offsets)
         gaps = self._accounts.take(numbers, offsets)
         begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
@@ -135,6 +137,7 @@ class Delivery:
             each.delay,
             dict(self._writer.counts),
             lateness=list(self._lateness),
+            row_bytes=self._heaviest,
             causes=[each.as_dict() for each in merged(self._writer.causes)],
         )
 
@@ -181,7 +184,7 @@ class Delivery:
             self._lateness.extend(now - due for due in dues)
 
     def _chunk(self, batch: pa.RecordBatch, offsets: list[int]) -> Chunk:
-        chunk = Chunk(offsets[-1] + 1, rows=len(offsets))
+        chunk = Chunk(offsets[-1] + 1, rows=len(offsets), weight=batch.nbytes)
         counted = batch.column("kind").value_counts().to_pylist()
         kinds = {each["values"]: each["counts"] for each in counted}
         for kind in kinds.keys() - set(KINDS):

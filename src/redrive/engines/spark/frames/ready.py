@@ -10,11 +10,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WARNS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+MOST_ROWS: Final = 2000
+FIRST_ROWS: Final = 200
+LOT_BYTES: Final = 16_000_000
+"""Of one Arrow batch, about: it is in memory on both sides, and several times in Python's."""
+_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_OURS: Final = "spark.redrive.set."
 _SETTINGS: Final = {
     # Asked for after every row, of every part of it, the size of a lot costs more than the rest of
-    # the way to Python. Lots of fewer rows bound the memory instead, and end sooner.
+    # the way to Python. Fewer rows bound the memory instead: how many, `Lots` says before each job.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    _ROWS: "200",
     # Without "kafka" in it: the older way of reading, which a batch read takes by default, makes
     # every record an object for users, and rows of that again.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
@@ -31,6 +37,25 @@ def prepare(spark: SparkSession) -> None:
         given = spark.sparkContext.getConf().contains(name)
         if not given and spark.conf.get(name) == defaults.get(name):
             spark.conf.set(name, value)
+            spark.conf.set(f"{_OURS}{name}", "true")
+
+
+class Lots:
+    """How many rows go to Python at once: few while they are heavy, or while nobody knows."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._rows = FIRST_ROWS
+
+    def set(self) -> None:
+        """Say it to the session, before a job; not where its owner has."""
+        if self._spark.conf.get(f"{_OURS}{_ROWS}", "") == "true":
+            self._spark.conf.set(_ROWS, str(self._rows))
+
+    def learn(self, row_bytes: int) -> None:
+        """Take note of how heavy rows were in the last job; 0: there were none."""
+        if row_bytes:
+            self._rows = max(1, min(MOST_ROWS, LOT_BYTES // row_bytes))
 
 
 def _quieten(spark: SparkSession) -> None:

@@ -25,6 +25,8 @@ class RangeReport(SliceReport):
 
     lateness: list[int] = field(default_factory=list)
     """Of rows that were parked: milliseconds from when they were due to when they came out."""
+    row_bytes: int = 0
+    """What a row had in memory, on average over the Arrow batch with the heaviest ones."""
     causes: list[dict[str, Any]] = field(default_factory=list)
     """Why rows were parked and buried."""
 

@@ -17,6 +17,8 @@ from redrive.record import TopicPartition
 
 TRANSACTION: Final = 20_000
 """The most rows of one transaction."""
+MOST_BYTES: Final = 32_000_000
+"""Of rows that are not durable yet: those of one transaction, or written and not settled."""
 _POLL: Final = 0.1
 
 
@@ -31,6 +33,8 @@ class Chunk:
     """For each write the offset of its row."""
     counts: Counter[str] = field(default_factory=Counter)
     rows: int = 0
+    weight: int = 0
+    """Bytes that its rows have in memory, about."""
     causes: list[Seen] = field(default_factory=list)
     """Why some of them were parked and buried."""
 
@@ -76,6 +80,7 @@ class FlushWriter:
         self._every = every
         self._commit_at = monotonic() + every
         self._waiting: deque[tuple[Chunk, Handover | None]] = deque()
+        self._weight = 0
 
     def put(self, chunk: Chunk) -> None:
         """Hand it over; now and then wait for all, and commit."""
@@ -83,7 +88,10 @@ class FlushWriter:
         self._waiting.append((chunk, handed))
         if handed is not None:
             handed.poll(0)
-        if monotonic() >= self._commit_at:
+        self._weight += chunk.weight
+        if self._weight >= MOST_BYTES:
+            self._commit(wait=True)
+        elif monotonic() >= self._commit_at:
             self._commit(wait=False)
 
     def finish(self) -> None:
@@ -99,6 +107,7 @@ class FlushWriter:
                 if not wait and handed is not None and handed.outstanding:
                     break
                 self._waiting.popleft()
+                self._weight -= chunk.weight
                 self._settle(chunk, handed)
                 end = chunk.end
                 self.counts += chunk.counts
@@ -156,7 +165,11 @@ class TransactionWriter:
             waiting.counts += chunk.counts
             waiting.causes += chunk.causes
             waiting.rows += chunk.rows
-        if self._next is not None and self._next.rows >= TRANSACTION:
+            waiting.weight += chunk.weight
+        full = self._next is not None and (
+            self._next.rows >= TRANSACTION or self._next.weight >= MOST_BYTES
+        )
+        if full:
             self._commit()
 
     def finish(self) -> None:
