@@ -203,6 +203,9 @@ class World:
         progress = KafkaProgress(self.settings, self.prefix, admin=self.admin)
         return progress.committed(self.places(topic))
 
+    def commit(self, positions: dict[TopicPartition, Position]) -> None:
+        KafkaProgress(self.settings, self.prefix, admin=self.admin).commit(positions)
+
     def lag(self, topic: str) -> int:
         committed = self.committed(topic)
         bounds = self.log.all_bounds(self.places(topic))

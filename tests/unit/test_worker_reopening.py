@@ -52,7 +52,9 @@ class Bench:
             open=lambda place, start, producer: self.partitions.update({place: (start, producer)}),
             close=lambda partition: self.partitions.pop(partition.place),
         )
-        beginnings: Any = SimpleNamespace(fence_off=self.fence_off, find=self.find)
+        beginnings: Any = SimpleNamespace(
+            fence_off=self.fence_off, find=self.find, note_topics=lambda _: None
+        )
         self.reopening = Reopening(
             self.consumer,  # type: ignore[arg-type]  # -- as much of one as is needed
             SimpleNamespace(ask=self.commands.put),  # type: ignore[arg-type]  # -- likewise
@@ -86,7 +88,7 @@ def bench(monkeypatch) -> Bench:
 def test_a_partition_that_is_set_aside_begins_anew_at_what_was_committed(bench):
     partition = SimpleNamespace(place=PLACE)
     bench.partitions[PLACE] = partition
-    bench.reopening.set_aside(partition)
+    bench.reopening.set_aside([partition])
     assert bench.partitions == {}
     bench.step()
     bench.step()
@@ -139,3 +141,17 @@ def test_a_mistake_of_ours_is_reported(bench):
     bench.reopening.later([PLACE])
     bench.step()
     assert isinstance(bench.troubles.get(timeout=PATIENCE), KeyError)
+
+
+def test_partitions_of_a_topic_that_was_made_again_are_set_aside(bench):
+    partition = SimpleNamespace(place=PLACE, topic_id="old")
+    bench.partitions[PLACE] = partition
+    bench.reopening.look_at({"t": "old"})
+    bench.reopening.look_at({})  # it is deleted: nobody knows yet what comes
+    assert bench.commands.empty()
+    bench.reopening.look_at({"t": "new"})
+    bench.step()
+    assert bench.partitions == {}
+    bench.step()
+    bench.step()
+    assert bench.partitions == {PLACE: (Position(7), "producer")}

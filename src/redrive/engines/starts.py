@@ -9,6 +9,7 @@ from typing import NamedTuple
 from redrive.engines.words import From
 from redrive.errors import RedriveError
 from redrive.ports import Position
+from redrive.processing.notes import TOPIC, noted
 from redrive.record import TopicPartition
 
 
@@ -63,6 +64,29 @@ def begin_at(
         for place, view in views.items()
         if view.committed is None
     }
+
+
+def made_again(
+    committed: Mapping[TopicPartition, Position | None],
+    ids: Mapping[str, str],
+    known: Mapping[str, str],
+) -> set[str]:
+    """The topics that were deleted and made again since their progress was committed.
+
+    A commit says of which topic it is. A broker forgets the progress of a topic that is deleted:
+    then only somebody who knew the one before can tell.
+    """
+    return {
+        place.topic
+        for place, position in committed.items()
+        if is_of_another(position, ids[place.topic])
+        or (position is None and known.get(place.topic, ids[place.topic]) != ids[place.topic])
+    }
+
+
+def is_of_another(position: Position | None, topic_id: str) -> bool:
+    """Whether an offset was committed for another topic, which had the same name."""
+    return position is not None and noted(position, TOPIC) not in ("", topic_id)
 
 
 def lost(views: Mapping[TopicPartition, View]) -> list[Lost]:

@@ -12,6 +12,8 @@ from typing import Final
 
 from redrive.ports import Position
 
+TOPIC: Final = "t1"
+"""The id of the topic: one that was deleted and made again has another."""
 BEGUN: Final = "b1"
 """The task that was about to run the record at the offset, alone, on Spark."""
 ROOM: Final = 200

@@ -110,7 +110,7 @@ class Refusing:
 def test_refused_commits_are_tried_again_and_end_nothing(world, start, caplog):
     target = world.app(NOTES.format(choices=""))
     run = start(target)
-    commits = run.worker._commits
+    commits = run.worker._member.commits
     commits._consumer = Refusing(commits._consumer, 3)
     world.send("in", *[b"%d" % number for number in range(100)])
     world.wait(run, "all", lambda: world.lag("in") == 0)

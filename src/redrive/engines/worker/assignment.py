@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from redrive.engines.worker.commits import Commits
     from redrive.engines.worker.delivering import Delivering
     from redrive.engines.worker.figures import Counting
-    from redrive.kafka.log import KafkaLog
     from redrive.kafka.transactions import TransactionalProducer
     from redrive.processing.dispatcher import Dispatcher
     from redrive.processing.scope import Scope
@@ -45,7 +44,6 @@ class Assignment:
         dispatcher: Dispatcher,
         delivering: Delivering,
         beginnings: Beginnings,
-        kafka_log: KafkaLog,
         counting: Counting,
         revoke_wait: float,
         on_trouble: Callable[[RedriveError], None],
@@ -66,7 +64,6 @@ class Assignment:
         self._dispatcher = dispatcher
         self._delivering = delivering
         self._beginnings = beginnings
-        self._log = kafka_log
         self._counting = counting
         self.revoke_wait = revoke_wait
         """Seconds that running work has to end when its partition goes."""
@@ -84,7 +81,6 @@ class Assignment:
         try:
             producers = self._beginnings.fence_off(found)
             starts = self._beginnings.find(found)
-            self._name_topics(found)
         except RedriveError as error:
             if isinstance(error, BrokerError) and not isinstance(error, NotAllowedError):
                 log.warning("%s: where partitions begin is asked again", error)
@@ -135,7 +131,13 @@ class Assignment:
         """Take up a partition."""
         if producer is not None:
             start = Position(start.offset)  # a transaction takes a prefix: nothing is done beyond
-        each = Partition(self._scope, place, start, delay=self._app.delay_of(place.topic))
+        each = Partition(
+            self._scope,
+            place,
+            start,
+            delay=self._app.delay_of(place.topic),
+            topic_id=self._scope.topic_ids[place.topic],
+        )
         each.end = self.ends.get(place)
         each.committed = None  # written down at once: "latest" must not mean a later time
         self.partitions[place] = each
@@ -182,8 +184,3 @@ class Assignment:
         foreign = [place for place in assigned if place.topic not in self._topics]
         self.foreign.update(foreign)
         return [place for place in assigned if place not in self.foreign], [*map(kafkas, foreign)]
-
-    def _name_topics(self, found: list[TopicPartition]) -> None:
-        known: dict[str, str] = self._scope.topic_ids  # type: ignore[assignment]  # -- this worker's own
-        news = {place.topic for place in found} - known.keys()
-        known |= {name: topic_id for name, (topic_id, _) in self._log.topics(news).items()}

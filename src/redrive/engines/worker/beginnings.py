@@ -6,8 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from redrive.engines.starts import DataLossError, View, begin_at, lost
+from redrive.engines.starts import (
+    DataLossError,
+    View,
+    begin_at,
+    is_of_another,
+    lost,
+    made_again,
+)
 from redrive.engines.worker.transacting import transactional_id
+from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.record import TopicPartition
@@ -31,8 +39,9 @@ class Beginnings:
         settings: Settings,
         log: KafkaLog,
         progress: KafkaProgress,
-        start_from: From,
         *,
+        start_from: From,
+        topic_ids: dict[str, str],
         on_loss: Callable[[list[str]], None],
     ) -> None:
         self._app = app
@@ -40,7 +49,14 @@ class Beginnings:
         self._log = log
         self._progress = progress
         self._start_from: From = start_from
+        self._ids = topic_ids
+        """Of each topic, the id that it had when its progress was asked for last, or seen first."""
         self._on_loss = on_loss
+
+    def note_topics(self, ids: Mapping[str, str]) -> None:
+        """Take note of topics as they are seen first, whoever reads them."""
+        for name, topic_id in ids.items():
+            self._ids.setdefault(name, topic_id)
 
     def fence_off(
         self, places: Collection[TopicPartition]
@@ -56,16 +72,24 @@ class Beginnings:
         if not places:
             return {}
         topics = {place.topic for place in places}
-        counts = {name: count for name, (_, count) in self._log.topics(topics).items()}
-        everywhere = {
-            TopicPartition(name, n) for name in topics for n in range(counts.get(name, 0))
-        }
+        found = self._log.topics(topics)
+        for name in topics - found.keys():
+            raise MissingTopicError(name)
+        ids = {name: topic_id for name, (topic_id, _) in found.items()}
+        everywhere = {TopicPartition(name, n) for name in topics for n in range(found[name][1])}
         everywhere.update(places)
         committed = self._progress.committed(everywhere)
+        again = made_again({place: committed.get(place) for place in places}, ids, self._ids)
+        if again:
+            self._report_loss([f'topic "{name}" was deleted and made again' for name in again])
+        self._ids |= ids
         bounds = self._log.all_bounds(everywhere)
-        views = {place: View(*bounds[place], committed.get(place)) for place in everywhere}
+        views = {
+            place: View(*bounds[place], _progress_in(ids[place.topic], committed.get(place)))
+            for place in everywhere
+        }
         starts = {place: view.committed for place, view in views.items() if view.committed}
-        starts |= self._first(views)
+        starts |= self._first(views, again)
         mine = {place: views[place] for place in places}
         gone = lost(mine)
         if gone:
@@ -73,10 +97,12 @@ class Beginnings:
             starts |= {each.place: Position(each.begin) for each in gone}
         return {place: starts[place] for place in places}
 
-    def _first(self, views: Mapping[TopicPartition, View]) -> dict[TopicPartition, Position]:
+    def _first(
+        self, views: Mapping[TopicPartition, View], again: Collection[str]
+    ) -> dict[TopicPartition, Position]:
         waiting = {p: v for p, v in views.items() if self._app.delay_of(p.topic) is not None}
         sources = {place: view for place, view in views.items() if place not in waiting}
-        found = begin_at(sources, self._start_from) | begin_at(waiting, "earliest")
+        found = begin_at(sources, self._start_from, again) | begin_at(waiting, "earliest")
         return {place: Position(offset) for place, offset in found.items()}
 
     def _report_loss(self, told: list[str]) -> None:
@@ -89,3 +115,8 @@ class Beginnings:
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
         app = self._app.name
         return TransactionalProducer(self._settings, transactional_id(app, place), app, member=True)
+
+
+def _progress_in(topic_id: str, committed: Position | None) -> Position | None:
+    """What was committed, if it was for this topic and not for one that had its name."""
+    return None if is_of_another(committed, topic_id) else committed

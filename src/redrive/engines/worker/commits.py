@@ -133,7 +133,7 @@ class Commits:
             if each.committed is not None and completed == each.committed_count:
                 continue
             each.committed_count = completed
-            position = each.tracker.position()
+            position = each.position()
             if position is not None and position != each.committed:
                 each.committed = position
                 offsets.append(kafkas(each.place, position))

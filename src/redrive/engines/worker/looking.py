@@ -51,6 +51,7 @@ class Looking:
         rejoining: Rejoining,
         on_death: OnDeath,
         refused: Callable[[], int],
+        on_topics: Callable[[Mapping[str, str]], None],
     ) -> None:
         self.over = threading.Event()
         """Set when a run that shall end is over."""
@@ -65,6 +66,7 @@ class Looking:
         self._until: Until = until
         self._rejoining = rejoining
         self._refused = refused
+        self._on_topics = on_topics
         self._status: dict[Lane, dict[str, Any]] = {"main": {}, "retry": {}}
         self._trouble = ""
         self._lost: list[str] = []
@@ -139,6 +141,7 @@ class Looking:
 
     def _ends(self) -> Ends:
         found = self._log.topics(self._topics)
+        self._on_topics({name: topic_id for name, (topic_id, _) in found.items()})
         places = [
             TopicPartition(name, n) for name, (_, count) in found.items() for n in range(count)
         ]

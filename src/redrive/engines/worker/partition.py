@@ -7,6 +7,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from redrive.processing.acks import AckTracker
+from redrive.processing.done_beyond import METADATA_LIMIT
+from redrive.processing.notes import ROOM, TOPIC, with_note
 from redrive.processing.processor import PartitionProcessor
 
 if TYPE_CHECKING:
@@ -30,9 +32,17 @@ class Partition:
     """
 
     def __init__(
-        self, scope: Scope, place: TopicPartition, start: Position, *, delay: int | None
+        self,
+        scope: Scope,
+        place: TopicPartition,
+        start: Position,
+        *,
+        delay: int | None,
+        topic_id: str = "",
     ) -> None:
         self.place = place
+        self.topic_id = topic_id
+        """Of the topic that it is read from: another may have its name later."""
         self.delay = delay
         self.start = start
         self.tracker = AckTracker()
@@ -51,6 +61,11 @@ class Partition:
         """Where reading ends, if it shall."""
         self._sizes: deque[tuple[int, int]] = deque()
         self._bytes = 0
+
+    def position(self) -> Position | None:
+        """What may be committed, and for which topic."""
+        position = self.tracker.position(METADATA_LIMIT - ROOM)
+        return None if position is None else with_note(position, TOPIC, self.topic_id)
 
     def note_received(self, records: list[Record]) -> None:
         """Take note of how much came in, once it was taken."""

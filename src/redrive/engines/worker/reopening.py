@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -52,52 +52,73 @@ class Reopening:
         self._on_death = on_death
         self._is_over = is_over
 
-    def set_aside(self, partition: Partition) -> None:
+    def look_at(self, ids: Mapping[str, str]) -> None:
+        """Topics as they are seen: partitions of one that was deleted and made again begin anew.
+
+        librdkafka reads on in it at the old offset, as if it were the same.
+        """
+        self._beginnings.note_topics(ids)
+        old = [
+            each
+            for each in list(self._assignment.partitions.values())
+            if ids.get(each.place.topic, each.topic_id) != each.topic_id
+        ]
+        if old:
+            self._loop.ask(partial(self.set_aside, old))
+
+    def set_aside(self, partitions: Collection[Partition]) -> None:
         """Let go of all that is under way; only the poll thread calls it."""
-        place = partition.place
-        if self._assignment.partitions.get(place) is not partition:
+        mine = self._assignment.partitions
+        partitions = [each for each in partitions if mine.get(each.place) is each]
+        if not partitions:
             return
-        self._consumer.pause([kafkas(place)])
-        self._assignment.close(partition)
-        self.later([place])
+        self._consumer.pause([kafkas(each.place) for each in partitions])
+        for each in partitions:
+            self._assignment.close(each)
+        self.later([each.place for each in partitions])
 
-    def later(self, places: Iterable[TopicPartition]) -> None:
+    def later(self, places: Collection[TopicPartition]) -> None:
         """Take partitions up that are this worker's, in a while."""
-        for place in places:
-            timer = threading.Timer(_WAIT, self._loop.ask, [partial(self._begin, place)])
-            timer.daemon = True
-            timer.start()
+        timer = threading.Timer(_WAIT, self._loop.ask, [partial(self._begin, places)])
+        timer.daemon = True
+        timer.start()
 
-    def _begin(self, place: TopicPartition) -> None:
-        if self._is_waiting(place):
+    def _begin(self, places: Collection[TopicPartition]) -> None:
+        places = self._waiting(places)
+        if places:
             # In a thread of its own: a transaction's end may take its time, and others poll on.
-            find = partial(self._find, place)
+            find = partial(self._find, places)
             start_thread(find, name="redrive-reopening", on_death=self._on_death)
 
-    def _is_waiting(self, place: TopicPartition) -> bool:
+    def _waiting(self, places: Collection[TopicPartition]) -> list[TopicPartition]:
         owned = {(one.topic, one.partition) for one in self._consumer.assignment()}
-        return place in owned and place not in self._assignment.partitions
+        return [
+            place for place in places if place in owned and place not in self._assignment.partitions
+        ]
 
-    def _find(self, place: TopicPartition) -> None:
+    def _find(self, places: Collection[TopicPartition]) -> None:
         try:
-            producers = self._beginnings.fence_off([place])
-            start = self._beginnings.find([place])[place]
+            producers = self._beginnings.fence_off(places)
+            starts = self._beginnings.find(places)
         except (DataLossError, NotAllowedError) as error:
             self._on_trouble(error)
         except RedriveError as error:
             if not self._is_over():
-                log.warning("%s cannot be taken up yet: %s", place, error)
-                self.later([place])
+                listed = ", ".join(map(str, places))
+                log.warning("%s cannot be taken up yet: %s", listed, error)
+                self.later(places)
         else:
-            self._loop.ask(partial(self._open, place, start, producers.get(place)))
+            self._loop.ask(partial(self._open, starts, producers))
 
     def _open(
-        self, place: TopicPartition, start: Position, producer: TransactionalProducer | None
+        self,
+        starts: Mapping[TopicPartition, Position],
+        producers: Mapping[TopicPartition, TransactionalProducer],
     ) -> None:
-        if not self._is_waiting(place):
-            return
-        self._assignment.open(place, start, producer)
-        # Not by a seek: one that met the end of what is there is not read any more.
-        self._consumer.incremental_unassign([kafkas(place)])
-        self._consumer.incremental_assign([kafkas(place, Position(start.offset))])
-        self._consumer.resume([kafkas(place)])
+        for place in self._waiting(starts):
+            start = starts[place]
+            self._assignment.open(place, start, producers.get(place))
+            # Not by a seek: one that met the end of what is there is not read any more.
+            self._consumer.incremental_unassign([kafkas(place)])
+            self._consumer.incremental_assign([kafkas(place, Position(start.offset))])
+            self._consumer.resume([kafkas(place)])

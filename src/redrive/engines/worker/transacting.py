@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.errors import RedriveError
 from redrive.ports import Position
+from redrive.processing.notes import TOPIC, with_note
 from redrive.record import TopicPartition, Write
 from redrive.threads import OnDeath, start_thread
 
@@ -63,7 +64,9 @@ class Chunks:
         """How far a transaction could commit, if that is further than before."""
         reached = self.partition.tracker.prefix
         committed = self.partition.committed
-        return Position(reached) if committed is None or reached > committed.offset else None
+        if committed is not None and reached <= committed.offset:
+            return None
+        return with_note(Position(reached), TOPIC, self.partition.topic_id)
 
     def cut(self, prefix: Position) -> list[Kept]:
         """Take out what belongs to a transaction up to there."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
-
-from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments, load_settings
@@ -18,22 +17,18 @@ from redrive.engines.figures import Figures
 from redrive.engines.words import Lane, unfinished
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.beginnings import Beginnings
-from redrive.engines.worker.commits import Commits
-from redrive.engines.worker.consuming import worker_config
 from redrive.engines.worker.delivering import Delivering, FlushDelivering
-from redrive.engines.worker.facade import Facades
 from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.group_member import GroupMember
 from redrive.engines.worker.looking import Looking
-from redrive.engines.worker.loop import Loop, NameInUseError
+from redrive.engines.worker.loop import NameInUseError
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.one_core import OneCore
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.rejoining import Rejoining
-from redrive.engines.worker.reopening import Reopening
 from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
-from redrive.kafka.config import make_handle, report_error
 from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.groups import members_of
 from redrive.kafka.log import KafkaLog
@@ -89,7 +84,8 @@ class Worker:
         self._progress = KafkaProgress(settings, app.name, admin=self._admin)
         self._publisher = KafkaPublisher(settings)
         self._topics = [*app.handlers, *self._waiting_topics()]
-        self._scope = Scope(app, {}, clock=self._clock)
+        topic_ids: dict[str, str] = {}
+        self._scope = Scope(app, topic_ids, clock=self._clock)
         self._scope.times = self.counting.handling
         self._scope.on_death = self._on_death
         self._units = equip(
@@ -103,7 +99,8 @@ class Worker:
             settings,
             self._log,
             self._progress,
-            options.start_from,
+            start_from=options.start_from,
+            topic_ids=topic_ids,
             on_loss=self._on_loss,
         )
         self._assignment = Assignment(
@@ -113,7 +110,6 @@ class Worker:
             dispatcher=self._dispatcher,
             delivering=self._delivering,
             beginnings=self._beginnings,
-            kafka_log=self._log,
             counting=self.counting,
             revoke_wait=options.revoke_wait / 1000,
             on_trouble=self._note_error,
@@ -125,7 +121,7 @@ class Worker:
             self._topics,
             self._assignment,
             members=lambda: members_of(self._admin, app.name),
-            rejoin=lambda: self._loop.ask(self._rejoin),
+            rejoin=lambda: self._member.loop.ask(self._member.rejoin),
         )
         self._looking = Looking(
             app=app,
@@ -140,6 +136,7 @@ class Worker:
             rejoining=self.rejoining,
             on_death=self._on_death,
             refused=lambda: self.refused,
+            on_topics=self._on_topics,
         )
         self._one_core: OneCore | None = None
         self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
@@ -158,8 +155,8 @@ class Worker:
             self._leave_core()
             raise
         try:
+            self._member = self._make_member()
             self._looking.start()
-            self._make_loop()
         except BaseException:
             self._close_all()
             raise
@@ -196,7 +193,7 @@ class Worker:
             return "it has ended"
         if self._error is not None:
             return f"it ends: {self._error}"
-        silence = monotonic() - self._loop.polled_at
+        silence = monotonic() - self._member.loop.polled_at
         return f"it has not polled for {silence:.0f} s" if silence > _LIVE_WITHIN else ""
 
     @property
@@ -223,14 +220,16 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._join()
+            self._member.join()
             while not self._must_end():
                 try:
-                    self._loop.step()
+                    self._member.loop.step()
                 except NameInUseError as error:
                     self._join_anew(error)
                 self._reap()
-            if self._error is None and not self._loop.drain(self._options.drain / 1000, self._reap):
+            if self._error is None and not self._member.loop.drain(
+                self._options.drain / 1000, self._reap
+            ):
                 log.warning("handlers still ran when the time to stop was over: they run again")
                 self._assignment.revoke_wait = 0.0
             if self._looking.over.is_set() and self.refused:  # it was to end with all of it done
@@ -242,14 +241,6 @@ class Worker:
             self._close_all()
             self._ended.set()  # whatever went wrong on the way: somebody waits for it
 
-    def _join(self) -> None:
-        self._consumer.subscribe(
-            self._topics,
-            on_assign=self._assignment.on_assign,
-            on_revoke=self._assignment.on_revoke,
-            on_lost=self._assignment.on_lost,
-        )
-
     def _join_anew(self, error: NameInUseError) -> None:
         """By a client of its own, as the one that was refused is of no more use.
 
@@ -258,18 +249,12 @@ class Worker:
         if str(error) != self._refusal:
             self._refusal = str(error)
             log.warning("%s", error)
-        self._close_consumer()
+        self._member.close()
         for each in list(self._assignment.partitions.values()):
             self._assignment.close(each)
         self._stopping.wait(_NAME_WAIT)
-        self._make_loop()
-        self._join()
-
-    def _rejoin(self) -> None:
-        """Leave, also as a static member, and join again: the group shares out anew."""
-        self._assignment.settled = False
-        self._consumer.unsubscribe()
-        self._join()
+        self._member = self._make_member()
+        self._member.join()
 
     def _reap(self) -> None:
         now = monotonic()
@@ -291,7 +276,7 @@ class Worker:
         for close in (
             self._dispatcher.pause,
             self._looking.close,
-            self._close_consumer,
+            self._close_member,
             self._close_executor,
             self._delivering.close,
             *(() if self._units is None else (self._units.close,)),
@@ -319,13 +304,9 @@ class Worker:
         if self._one_core is not None:
             self._one_core.close()
 
-    def _close_consumer(self) -> None:
-        if not hasattr(self, "_consumer"):
-            return
-        try:
-            self._consumer.close()
-        except (KafkaException, RuntimeError) as error:
-            log.warning("the consumer did not close: %s", error)
+    def _close_member(self) -> None:
+        if hasattr(self, "_member"):
+            self._member.close()
 
     def _note_error(self, error: BaseException) -> None:
         if self._error is None:
@@ -350,46 +331,24 @@ class Worker:
             return TransactionDelivering(self.counting, self._on_failed_transaction, self._on_death)
         return FlushDelivering(self._publisher, self._clock, self.counting, self._on_death)
 
-    def _make_loop(self) -> None:
-        self._consumer = self._make_consumer()
-        self._commits = Commits(self._consumer, self.app.commit or "batch", self.counting)
-        self._assignment.commits = self._commits
-        self._loop = Loop(
+    def _make_member(self) -> GroupMember:
+        return GroupMember(
             app=self.app,
-            consumer=self._consumer,
-            assignment=self._assignment,
+            settings=self._settings,
+            options=self._options,
+            name=self._membership.instance,
+            topics=self._topics,
+            scope=self._scope,
             dispatcher=self._dispatcher,
             delivering=self._delivering,
-            commits=self._commits,
+            assignment=self._assignment,
+            beginnings=self._beginnings,
+            counting=self.counting,
             clock=self._clock,
-            options=self._options,
-            on_gone=self._on_gone,
-        )
-        self._reopening = Reopening(
-            self._consumer,
-            self._loop,
-            self._assignment,
-            self._beginnings,
             on_trouble=self._note_error,
             on_death=self._on_death,
             is_over=self._must_end,
         )
-        self._scope.consumer = Facades(self._loop, self._consumer, self._assignment).of
-
-    def _make_consumer(self) -> Consumer:
-        config = worker_config(
-            self._settings, self.app.name, self._options.protocol, self._membership.instance
-        )
-        config["on_commit"] = self._on_commit
-        return make_handle(Consumer, config, self._on_error)
-
-    def _on_error(self, error: KafkaError) -> None:
-        report_error(error)
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 -- its name in librdkafka
-            self._loop.note_out_of_reach()
-
-    def _on_commit(self, error: Any, answered: list[Any]) -> None:
-        self._commits.on_commit(error, answered, self._assignment.partitions)
 
     def _waiting_topics(self) -> list[str]:
         """The delay topics; also those that no policy uses any more, as records may wait there."""
@@ -399,21 +358,18 @@ class Worker:
 
     # A partition that has to begin anew
 
-    def _on_gone(self, place: TopicPartition) -> None:
-        """Records are gone that were not read yet: it begins again as `on_data_loss` says."""
-        partition = self._assignment.partitions.get(place)
-        if partition is not None:
-            self._reopening.set_aside(partition)
+    def _on_topics(self, ids: Mapping[str, str]) -> None:
+        self._member.reopening.look_at(ids)
 
     def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
         if isinstance(error, NotAllowedError):
             self._note_error(error)
             return
         log.warning("%s: %s", partition.place, error)
-        self._loop.ask(lambda: self._reopening.set_aside(partition))
+        self._member.loop.ask(lambda: self._member.reopening.set_aside([partition]))
 
     def _on_postponed(self, places: list[TopicPartition]) -> None:
-        self._reopening.later(places)
+        self._member.reopening.later(places)
 
 
 def start(

@@ -1,0 +1,83 @@
+"""A topic that is deleted and made again is another topic, whatever its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engines.starts import DataLossError
+from redrive.ports import Position
+from redrive.processing.notes import TOPIC, noted, with_note
+
+NOTES = """
+    app = App(NAME, {choices})
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        note(value=record.value.decode(), id=ctx.envelope.id)
+"""
+OLD = [b"old %d" % number for number in range(5)]
+NEW = [b"new %d" % number for number in range(8)]
+
+
+def make_again(world):
+    full = world.topic("in")
+    world.topics.delete(full)
+    world.create(full, 1)
+    world.send("in", *NEW)
+
+
+def handled(world):
+    return {note["value"].encode(): note["id"] for note in world.notes()}
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_the_new_topic_is_read_from_its_beginning_with_ids_of_its_own(world, start, delivery):
+    choices = f'delivery={delivery!r}, on_data_loss="continue"'
+    target = world.app(NOTES.format(choices=choices), partitions=1)
+    world.send("in", *OLD)
+    run = start(target, start_from="latest" if delivery == "transaction" else "earliest")
+    world.wait(run, "its place", lambda: run.worker.assigned == 1)
+    world.send("in", *OLD)
+    world.wait(run, "what was there", lambda: {*OLD} == handled(world).keys())
+    before = world.log.topic_id(world.topic("in"))
+    make_again(world)
+    world.wait(run, "what came later", lambda: {*OLD, *NEW} == handled(world).keys())
+    world.wait(run, "progress in it", lambda: world.lag("in") == 0)
+    after = world.log.topic_id(world.topic("in"))
+    run.stop()
+    (committed,) = world.committed("in").values()
+    assert noted(committed, TOPIC) == after
+    assert "made again" in run.worker.status("main")["lost"][0]
+    ids = handled(world)
+    assert all(ids[value].startswith(before) for value in OLD)
+    # Up to a second passes until it is known: those that come meanwhile run twice.
+    assert all(ids[value].startswith(after) for value in NEW)
+
+
+def test_on_data_loss_stop_means_this_loss_too(world, start):
+    target = world.app(NOTES.format(choices=""), partitions=1)
+    world.send("in", *OLD)
+    run = start(target)
+    world.wait(run, "what was there", lambda: world.lag("in") == 0)
+    make_again(world)
+    with pytest.raises(DataLossError, match=r'in" was deleted and made again'):
+        run.worker.await_termination(60)
+
+
+@pytest.mark.parametrize("choice", ["stop", "continue"])
+def test_progress_that_was_committed_for_the_topic_before_is_not_that_of_the_new_one(
+    world, start, choice
+):
+    """As of a worker that committed once more and died before it could know."""
+    target = world.app(NOTES.format(choices=f"on_data_loss={choice!r}"), partitions=1)
+    world.send("in", *NEW)
+    (place,) = world.places("in")
+    world.commit({place: with_note(Position(5), TOPIC, "another")})
+    run = start(target, start_from="latest", until="empty")
+    if choice == "stop":
+        with pytest.raises(DataLossError, match="made again"):
+            run.worker.await_termination(60)
+        assert world.notes() == []
+    else:
+        assert run.worker.await_termination(60)
+        assert handled(world).keys() == {*NEW}
