@@ -61,6 +61,7 @@ class Worker(Run):
     def __init__(self):
         super().__init__()
         self.counting = Counting(self.figures)
+        self.oldest_handler = lambda: 12.0
         self.rejoining = SimpleNamespace(unassigned={"orders": 2})
 
 

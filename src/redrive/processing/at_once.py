@@ -50,7 +50,7 @@ class Turn(Lot):
 class Stretch(Turn):
     """Records of one partition, one after the other as they were read."""
 
-    __slots__ = ("_received", "_todo", "current", "lane", "odd", "report", "since")
+    __slots__ = ("_received", "_todo", "lane", "odd", "report")
 
     def __init__(
         self,
@@ -62,10 +62,6 @@ class Stretch(Turn):
         super().__init__(processor, handler)
         self._received = received
         self._todo = deque(records)
-        self.current: Record | None = None
-        """The record that runs, or ran last."""
-        self.since = monotonic()
-        """When it began."""
         self.report = Report()
         """Of those that are done."""
         self.odd = False

@@ -46,6 +46,7 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
     It stops at the first record that fails, because those behind it may have to wait for it, and
     begins with no record after `until` on the monotonic clock.
     """
+    lot.thread = get_ident()
     if isinstance(lot, Stretch):
         lot.run(min(until, monotonic() + STRETCH))
         return []
@@ -53,6 +54,7 @@ def run(lot: Lot, scope: Scope, tell: Tell, until: float = inf) -> list[Result]:
         lot.run(min(until, monotonic() + TURN))
         return []
     if lot.in_one_call:
+        lot.begins(lot.works[0].record)
         if lot.handler.timeout is not None:
             scope.under_way[get_ident()] = UnderWay(lot, lot.works[0], monotonic())
         return _call_batch(lot.works, scope)
@@ -73,6 +75,7 @@ def _call_each(lot: Lot, scope: Scope, tell: Tell, until: float) -> list[Result]
         if timed:
             results = _tell_before(results, tell)
             scope.under_way[get_ident()] = UnderWay(lot, work, monotonic())
+        lot.current, lot.since = work.record, began
         result = call(work, scope)
         results.append(result)
         now = monotonic()
@@ -100,6 +103,7 @@ def _tell_before(results: list[Result], tell: Tell) -> list[Result]:
 async def run_async(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
     """Run a lot whose function is async, on the running event loop."""
     if lot.in_one_call:
+        lot.begins(lot.works[0].record)
         return await _call_batch_async(lot.works, scope)
     results: list[Result] = []
     call = _recover_async if lot.recovering else _call_async
@@ -107,6 +111,7 @@ async def run_async(lot: Lot, scope: Scope, tell: Tell) -> list[Result]:
     for work in lot.works:
         if lot.cancelled:
             break
+        lot.begins(work.record)
         result = await call(work, scope)
         results.append(result)
         if isinstance(result, BaseException):

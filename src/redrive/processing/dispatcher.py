@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Condition, RLock
+from threading import Condition, RLock, get_ident
 from typing import TYPE_CHECKING, Final
 
 from redrive.processing.judged import Judged
@@ -58,6 +58,8 @@ class Dispatcher:
         self._parked_running = 0
         self._parked_turn = False
         self._paused = False
+        self._at_once: Lot | None = None
+        """What the caller's thread runs by itself."""
 
     def add(self, processor: PartitionProcessor) -> None:
         """Take up a partition; calls that it has left behind, if it was here before, end first."""
@@ -220,7 +222,11 @@ class Dispatcher:
         stretch = None if self._paused else processor.fresh.at_once(records, self._clock.now())
         if stretch is None:
             return 0
-        stretch.run(until)
+        stretch.thread, self._at_once = get_ident(), stretch
+        try:
+            stretch.run(until)
+        finally:
+            self._at_once = None
         with self.changed:
             self._tell(processor, processor.fresh.ran_at_once(stretch, records, self._clock.now()))
             self._news()
@@ -249,6 +255,14 @@ class Dispatcher:
     def running(self) -> int:
         """How many lots are under way."""
         return self._running
+
+    def oldest(self) -> Lot | None:
+        """The lot whose record has been with its handler for longest; None: no handler runs."""
+        with self.changed:
+            lots = [lot for each in (*self._fresh, *self._parked) for lot in each.under_way]
+        lots += [] if self._at_once is None else [self._at_once]
+        begun = [lot for lot in lots if lot.current is not None and not lot.abandoned]
+        return min(begun, key=lambda lot: lot.since, default=None)
 
     @property
     def idle(self) -> bool:

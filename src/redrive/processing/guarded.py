@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Protocol
 
 from redrive.errors import ContextError
@@ -66,15 +67,17 @@ async def call_batch(works: Sequence[Work], scope: Scope, guard: Guard, lot: Lot
 
 @contextmanager
 def _watched(lot: Lot, works: Sequence[Work], scope: Scope) -> Iterator[None]:
-    """Let it be noticed if a function that cannot be interrupted does not come back."""
-    if not lot.may_hang:
-        yield
-        return
-    scope.watch(lot, works)
+    """Let it be noticed if a function takes long, or does not come back."""
+    lot.begins(works[0].record)
+    lot.thread = None if lot.is_async else get_ident()
+    if lot.may_hang:
+        scope.watch(lot, works)
     try:
         yield
     finally:
-        scope.came_back(lot)
+        lot.current = None  # from here on it is the database that takes long
+        if lot.may_hang:
+            scope.came_back(lot)
 
 
 async def _kept(guard: Guard, result: Result, sends: Sequence[Write]) -> Result:

@@ -83,6 +83,7 @@ class Share(Turn):
                 continue
             context = FreshContext(processor, handler, record, received)
             self.turns += 1
+            self.current, self.since = record, began
             error = call_fresh(handler, record, context)
             now = monotonic()
             took.append(now - began)

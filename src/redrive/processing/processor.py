@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -123,6 +123,11 @@ class PartitionProcessor:
     def quick(self) -> bool:
         """Whether its handlers take so little time that a few threads are enough."""
         return self._lanes.quick
+
+    @property
+    def under_way(self) -> Collection[Lot]:
+        """The lots that run."""
+        return self._lots
 
     @property
     def running(self) -> int:

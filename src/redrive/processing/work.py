@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.decisions import Bury, Discard
@@ -84,6 +85,7 @@ class Lot:
     __slots__ = (
         "abandoned",
         "cancelled",
+        "current",
         "finished",
         "handler",
         "lanes",
@@ -91,6 +93,8 @@ class Lot:
         "recovering",
         "reported",
         "seconds",
+        "since",
+        "thread",
         "works",
     )
 
@@ -112,8 +116,18 @@ class Lot:
         self.finished = False
         self.seconds: float | None = None
         """How long its records took, once they have run."""
+        self.current: Record | None = None
+        """The record whose handler runs, or ran last; of a batch, the first of its records."""
+        self.since = monotonic()
+        """When it began."""
+        self.thread: int | None = None
+        """The thread that runs it; None on an event loop."""
         self.cancelled = False
         """Set when the partition is taken away: what has not begun shall not."""
+
+    def begins(self, record: Record) -> None:
+        """Take note that the handler of a record begins."""
+        self.current, self.since = record, monotonic()
 
     def let_go(self, lane: Lane | None) -> None:
         """Somebody else frees that lane: whoever does so does it once."""

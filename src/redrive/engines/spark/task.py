@@ -23,6 +23,7 @@ from redrive.kafka.transactions import FencedError, TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.causes import Seen
 from redrive.processing.executors import InlineExecutor
+from redrive.processing.long_running import LongRunning
 from redrive.processing.notes import BEGUN, with_note
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
@@ -63,7 +64,8 @@ def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
         task = Task(spec, runtime(spec))
     except RedriveError as error:
         return TaskReport([_untouched(each, error) for each in ranges], [], [])
-    reports = task.run_all(ranges, name)
+    with LongRunning(task.runtime.dispatcher).watched():
+        reports = task.run_all(ranges, name)
     scope = task.runtime.scope
     lateness = [scope.lateness.popleft() for _ in range(len(scope.lateness))]
     return TaskReport(reports, lateness, scope.causes.take())

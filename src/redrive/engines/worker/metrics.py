@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from redrive.engines.worker.worker import Worker
 
 HANDLING: Final = Figure("redrive_handler_seconds", "histogram", "Time in handlers.")
+OLDEST: Final = Figure(
+    "redrive_oldest_handler_seconds",
+    "gauge",
+    "For how long the oldest of the handlers that run has been running; 0 where none is.",
+)
 COMMITTING: Final = Figure("redrive_commit_seconds", "histogram", "Time of commits.")
 REBALANCES: Final = Figure(
     "redrive_rebalances_total", "counter", "How often partitions came or went.", ("kind",)
@@ -44,6 +49,7 @@ class WorkerCollector(RunCollector):
 
     FIGURES: ClassVar[tuple[Figure, ...]] = (
         HANDLING,
+        OLDEST,
         COMMITTING,
         REBALANCES,
         COMMIT_FAILURES,
@@ -63,6 +69,7 @@ class WorkerCollector(RunCollector):
         worker, app, counting = self._worker, self._app, self._worker.counting
         for figure, times in ((HANDLING, counting.handling), (COMMITTING, counting.committing)):
             yield figure.histogram(app, TIME_BUCKETS, times.counts, times.total)
+        yield OLDEST.one(app, worker.oldest_handler())
         kinds = ("assigned", "revoked", "lost")
         yield REBALANCES.of(app, {kind: counting.rebalances[kind] for kind in kinds})
         yield COMMIT_FAILURES.one(app, counting.commit_failures)

@@ -38,6 +38,7 @@ from redrive.loading import load_app
 from redrive.processing.collector import tune_collector
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import executor_for
+from redrive.processing.long_running import LongRunning
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 
@@ -92,6 +93,7 @@ class Worker:
             self._scope, settings, self._publisher, self._clock, inbox_ttl=inbox_ttl
         )
         self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
+        self._long_running = LongRunning(self._dispatcher)
         self._executor = executor_for(app, self._scope, Resources(app))
         self._delivering = self._make_delivering()
         self._beginnings = Beginnings(
@@ -206,6 +208,10 @@ class Worker:
         """Whether nothing new begins any more."""
         return self._stopping.is_set()
 
+    def oldest_handler(self) -> float:
+        """For how many seconds the oldest of the handlers that run has been running; 0: none is."""
+        return self._long_running.seconds()
+
     @property
     def assigned(self) -> int:
         """How many partitions it has."""
@@ -262,6 +268,7 @@ class Worker:
             self._reaped = now
             self.counting.hung += self._executor.give_up_hung()
             self._take_causes()
+            self._long_running.look()
 
     def _take_causes(self) -> None:
         seen = self._scope.causes.take()

@@ -1,0 +1,89 @@
+"""Handlers that have been running for long: said with their record and where they stand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from threading import Event, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from redrive.processing.hanging import stack_of
+
+if TYPE_CHECKING:
+    from redrive.processing.dispatcher import Dispatcher
+    from redrive.processing.work import Lot
+
+log: Final = logging.getLogger("redrive.processing")
+
+LONG: Final = 30.0
+"""Seconds after which a handler is spoken of; then each time after twice as long."""
+EVERY: Final = 1.0
+
+
+class LongRunning:
+    """Watches the oldest of the handlers that run; whoever has time asks it to look."""
+
+    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float] = monotonic) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._patience = LONG
+        self._looked = -inf
+
+    def seconds(self) -> float:
+        """For how long the oldest has been running; 0: none runs."""
+        lot = self._dispatcher.oldest()
+        return 0.0 if lot is None else max(0.0, self._clock() - lot.since)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look now and then, in a thread of its own, within the block."""
+        over = Event()
+
+        def watch() -> None:
+            while not over.wait(EVERY):
+                self.look()
+
+        thread = Thread(target=watch, name="redrive-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def look(self) -> None:
+        """Say which one takes long; asked more often than that, it looks once a second."""
+        if self._clock() - self._looked < EVERY:
+            return
+        self._looked = self._clock()
+        lot = self._dispatcher.oldest()
+        seconds = 0.0 if lot is None else self._clock() - lot.since
+        if lot is None or seconds < LONG:
+            self._patience = LONG
+        elif seconds >= self._patience and lot.handler.timeout is None:  # else that will be over
+            self._patience = 2 * seconds
+            _say(lot, seconds)
+
+
+def _say(lot: Lot, seconds: float) -> None:
+    record = lot.current
+    if record is None:
+        return  # it has just come back
+    where = "" if lot.thread is None else f" It is here:\n{stack_of(lot.thread)}"
+    log.warning(
+        "the handler of %r has been running for %.0f s for %s.%s",
+        lot.handler.topic,
+        seconds,
+        record.place,
+        where.rstrip(),
+        extra={
+            "app": lot.processor.app.name,
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "seconds": round(seconds, 1),
+        },
+    )
