@@ -334,9 +334,10 @@ def test_a_database_without_ledger_is_one_sentence(redrive_stack, redrive_databa
 
 
 def test_an_address_that_is_none_is_not_shown(redrive_stack):
-    post = Post(redrive_stack.bootstrap, "pass word=hidden", "shop")
-    with pytest.raises(ConfigurationError, match="not one that PostgreSQL understands") as caught:
-        post.drain()
+    with pytest.raises(
+        ConfigurationError, match="an address that PostgreSQL understands"
+    ) as caught:
+        Post(redrive_stack.bootstrap, "pass word=hidden", "shop")
     assert "hidden" not in str(caught.value)
 
 
