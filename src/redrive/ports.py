@@ -56,7 +56,7 @@ class Publisher(Protocol):
         """
         ...
 
-    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+    def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         """Which of these topics take nothing at all now, and why: asked without writing.
 
         One that is missing, not allowed or without a leader is told; what a topic takes or not,

@@ -41,7 +41,7 @@ def test_a_missing_topic_takes_nothing_until_it_is_made(broker):
     assert refused(broker, Write(missing, None, b"v")).kind == "topic"
     found = broker.publisher.refusing([there, missing])
     assert list(found) == [missing]
-    assert "does not exist: create it" in found[missing]
+    assert "does not exist: create it" in str(found[missing])
     broker.topics.create(missing, 1, {})
     assert broker.publisher.refusing([there, missing]) == {}
     broker.publisher.publish([Write(missing, None, b"v")])

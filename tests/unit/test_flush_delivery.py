@@ -52,7 +52,7 @@ class Setup:
         self.settled_at_publish: list[list[int]] = []
         self.delivery = FlushDelivery(self, self.clock)
 
-    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+    def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         return self.broker.refusing(topics)
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
@@ -283,6 +283,28 @@ def test_a_topic_that_takes_nothing_is_not_tried_again_and_told_once(setup, capl
     assert setup.delivery.refusal in told
 
 
+def test_a_topic_is_asked_about_before_the_first_write_to_it(setup):
+    sent_to: set[str] = set()
+    known: set[str] = set()
+    setup.delivery = FlushDelivery(setup, setup.clock, sent_to, known)  # type: ignore[arg-type]  # -- a publisher
+    setup.broker.delete("out")
+    for offset in range(3):
+        setup.take(report(sent=[offset]))
+        sent_to.add("out")
+        setup.delivery.pump()
+    assert (setup.publishes, setup.delivery.refused) == ([], 3)
+    setup.broker.create("out")
+    setup.clock.advance(REFUSED_WAIT)
+    while setup.delivery.outstanding or setup.delivery.refused:
+        setup.delivery.pump()
+    assert setup.values("out") == [b"0", b"1", b"2"]
+    assert known == set()
+    sent_to.add("dead")
+    setup.take(report(dead=[3]))
+    assert ended(setup.delivery.pump()) == ([3], 0)
+    assert known == {"dead"}
+
+
 def test_its_records_are_written_in_their_order_once_it_takes_writes(setup, caplog):
     setup.broker.delete("out")
     for offset in range(5):
@@ -329,7 +351,7 @@ def test_one_topic_that_takes_nothing_does_not_keep_another_waiting_that_does_ag
 
 
 def test_a_broker_that_does_not_answer_is_asked_again(setup):
-    def nobody(topics: Collection[str]) -> dict[str, str]:
+    def nobody(topics: Collection[str]) -> dict[str, PublishError]:
         raise BrokerError("nobody answers")
 
     setup.broker.delete("out")

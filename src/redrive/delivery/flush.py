@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive import failpoints
@@ -41,8 +41,21 @@ class FlushDelivery:
     topic does not take ends as dead; all others wait, and nobody is called again for them.
     """
 
-    def __init__(self, publisher: Publisher, clock: Clock) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        clock: Clock,
+        sent_to: Collection[str] = (),
+        known: set[str] | None = None,
+    ) -> None:
+        """`sent_to` are the topics that handlers have sent to, whenever it is looked at.
+
+        `known` are those that were found to take writes, also by others of this process.
+        """
         self._publisher = publisher
+        self._sent_to = sent_to
+        self._known = set() if known is None else known
+        self._asked = set(self._known)
         self._clock = clock
         self._noted: deque[Noted] = deque()
         self._on_the_way: _OnTheWay | None = None
@@ -107,6 +120,10 @@ class FlushDelivery:
     def _hand_over(self) -> list[Complete]:
         writes: list[Write] = []
         noted: list[Noted] = []
+        if len(self._sent_to) > len(self._asked):
+            news = {*self._sent_to} - self._asked
+            self._asked |= news
+            self._known |= news - self._held.ask(news)
         while self._noted:
             processor, report = self._noted.popleft()
             if self._held.shut:

@@ -74,16 +74,27 @@ class Held:
             self._postpone()
         self._refused.append(item)
         for reason in reasons:
-            if reason.kind == "topic":
-                self.shut.add(reason.topic)
-            before = self._told.get(reason.topic)
-            if before is None or before.kind != reason.kind:
-                log.error("%s; the records that need it stay where they are", reason)
-            self._told[reason.topic] = reason
+            self._tell(reason)
 
     def hold_behind(self, item: Item) -> None:
         """Let a record wait that writes to a shut topic."""
+        if not len(self):
+            self._postpone()
         self._behind.append(item)
+
+    def ask(self, topics: Collection[str]) -> set[str]:
+        """Which of these topics take nothing, asked before the first write to them.
+
+        librdkafka would look for them for seconds, and more work would be done in vain meanwhile.
+        """
+        try:
+            found = self._publisher.refusing(topics)
+        except RedriveError:
+            return {*topics}  # nobody answers: then the writes are refused one by one
+        for reason in found.values():
+            if reason.kind == "topic":
+                self._tell(reason)
+        return {*found}
 
     def due(self) -> list[Item]:
         """The records whose topics take writes again, in their order: they are held no more."""
@@ -120,6 +131,15 @@ class Held:
         for topic in list(topics):
             self.shut.discard(topic)
             self._told.pop(topic, None)
+
+    def _tell(self, reason: PublishError) -> None:
+        """Take note of why a topic refuses; it is told once."""
+        if reason.kind == "topic":
+            self.shut.add(reason.topic)
+        before = self._told.get(reason.topic)
+        if before is None or before.kind != reason.kind:
+            log.error("%s; the records that need it stay where they are", reason)
+        self._told[reason.topic] = reason
 
     def _postpone(self) -> None:
         self._again = self._clock.now() + self._wait

@@ -9,6 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Producer
 
 from redrive.config import Settings
+from redrive.errors import PublishError
 from redrive.kafka import meeting
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import log, make_handle, producer_config
@@ -48,7 +49,7 @@ class KafkaPublisher:
         if refused:
             raise first_refused(refused, writes)
 
-    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+    def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         """Which of these topics take nothing at all now, and why: asked without writing."""
         found = refusing(self._admin, topics)
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from redrive.errors import PublishError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import publish_error
 from redrive.kafka.rdkafka import TopicDescription
@@ -15,12 +16,12 @@ from redrive.kafka.rdkafka import TopicDescription
 _ANSWERS: Final = ("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION")
 
 
-def refusing(admin: Admin, topics: Collection[str]) -> dict[str, str]:
+def refusing(admin: Admin, topics: Collection[str]) -> dict[str, PublishError]:
     """Those that take nothing from this user now, and why; BrokerError where nobody answers."""
     if not topics:
         return {}
     found = admin.ask(f"describe {', '.join(topics)}", lambda client: _reasons(client, topics))
-    return {topic: str(publish_error(topic, None, reason)) for topic, reason in found.items()}
+    return {topic: publish_error(topic, None, reason) for topic, reason in found.items()}
 
 
 def _reasons(client: AdminClient, topics: Collection[str]) -> dict[str, str]:

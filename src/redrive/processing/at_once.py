@@ -161,6 +161,10 @@ class FreshContext(Context):
 
     _work = work
 
+    @property
+    def _allowed(self) -> tuple[str, ...] | None:
+        return self._handler.sends
+
 
 def call_fresh(handler: Handler, record: Record, context: FreshContext) -> BaseException | None:
     """Call a plain handler for a fresh record; gives what it raised."""

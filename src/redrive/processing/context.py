@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _new: Final = tuple.__new__
 _MOST_TOPICS: Final = 10_000
 _MOST_SHOWN: Final = 200
-_good_topics: set[str] = set()
 
 HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
@@ -63,8 +62,8 @@ class _Sender:
         allowed = self._allowed
         if allowed is not None and topic not in allowed:
             raise ContextError(f"ctx.send({topic!r}): {undeclared(topic, allowed)}")
-        if topic not in _good_topics or partition is not None:
-            _check_place(topic, partition)
+        if topic not in self._scope.sent_to or partition is not None:
+            _check_place(topic, partition, self._scope.sent_to)
         made = (topic, key, value, _headers(headers) if headers else (), partition, None)
         write = _new(Write, made)  # a Write, by the tuple's own constructor: in half the time
         if id is not None:
@@ -290,13 +289,13 @@ def _failure(verb: str, error: object) -> BaseException:
     )
 
 
-def _check_place(topic: str, partition: int | None) -> None:
+def _check_place(topic: str, partition: int | None, good: set[str]) -> None:
     # Names that were good once are remembered: this is asked for every message.
-    if topic not in _good_topics:
+    if topic not in good:
         if not (isinstance(topic, str) and is_topic_name(topic)):
             raise ContextError(f"ctx.send: {topic!r} is not a name a Kafka topic can have")
-        if len(_good_topics) < _MOST_TOPICS:
-            _good_topics.add(topic)
+        if len(good) < _MOST_TOPICS:
+            good.add(topic)
     if partition is not None and (type(partition) is not int or partition < 0):
         raise ContextError(f"ctx.send({topic!r}): there is no partition {partition!r}")
 

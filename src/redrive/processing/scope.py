@@ -102,6 +102,8 @@ class Scope:
         self.topic_ids = topic_ids
         self.resources = resources or SimpleNamespace()
         self.log = logging.getLogger(f"redrive.app.{app.name}")
+        self.sent_to: set[str] = set()
+        """The topics that handlers have sent to so far."""
         self.causes = Tally(app)
         """Why records fail, until somebody takes it to tell the operator."""
         self.units: Units | None = None

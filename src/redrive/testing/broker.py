@@ -79,11 +79,11 @@ class MemoryBroker:
             these, reasons = zip(*refused, strict=True)
             raise refusal(these, reasons, len(writes))
 
-    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+    def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         """Which of these topics take nothing at all now, and why."""
         with self._lock:
             found = {name: self._refusal_of(name) for name in topics}
-            return {name: str(error) for name, error in found.items() if error is not None}
+            return {name: error for name, error in found.items() if error is not None}
 
     # Log
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from redrive import envelope as envelopes
 from redrive.durations import Duration, milliseconds, text
 from redrive.envelope import Envelope
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, PublishError
 from redrive.guarantees import WITH_DATABASE
 from redrive.ports import Position
 from redrive.processing import done_beyond
@@ -279,18 +279,19 @@ class _CreatingPublisher:
         self._broker = broker
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
-        self._create(writes)
+        self._create({write.topic for write in writes})
         return self._broker.hand_over(writes, alone=alone)
 
     def publish(self, writes: Sequence[Write]) -> None:
-        self._create(writes)
+        self._create({write.topic for write in writes})
         self._broker.publish(writes)
 
-    def refusing(self, topics: Collection[str]) -> dict[str, str]:
+    def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
+        self._create(topics)
         return self._broker.refusing(topics)
 
-    def _create(self, writes: Sequence[Write]) -> None:
-        for topic in {write.topic for write in writes}:
+    def _create(self, topics: Collection[str]) -> None:
+        for topic in topics:
             if not self._broker.partitions(topic):
                 self._broker.create(topic)
 

@@ -13,6 +13,8 @@ from redrive.delivery.flush import FlushDelivery
 from redrive.threads import OnDeath, start_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redrive.engines.worker.figures import Counting
     from redrive.engines.worker.partition import Partition
     from redrive.kafka.transactions import TransactionalProducer
@@ -62,9 +64,14 @@ class FlushDelivering:
     """At least once: everything durable before its offset is complete."""
 
     def __init__(
-        self, publisher: Publisher, clock: Clock, counting: Counting, on_death: OnDeath
+        self,
+        publisher: Publisher,
+        clock: Clock,
+        counting: Counting,
+        on_death: OnDeath,
+        sent_to: Collection[str] = (),
     ) -> None:
-        self._delivery = FlushDelivery(publisher, clock)
+        self._delivery = FlushDelivery(publisher, clock, sent_to)
         self._clock = clock
         self._counting = counting
         self._news = threading.Event()

@@ -336,7 +336,8 @@ class Worker:
     def _make_delivering(self) -> Delivering:
         if self.app.delivery == "transaction":
             return TransactionDelivering(self.counting, self._on_failed_transaction, self._on_death)
-        return FlushDelivering(self._publisher, self._clock, self.counting, self._on_death)
+        given = self._publisher, self._clock, self.counting, self._on_death, self._scope.sent_to
+        return FlushDelivering(*given)
 
     def _make_member(self) -> GroupMember:
         return GroupMember(
