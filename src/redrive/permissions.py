@@ -96,7 +96,7 @@ def kafka_acls(needed: Iterable[Permission], user: str) -> list[str]:
 
 def transactional_prefix(app: str) -> str:
     """What the transactional ids of an app begin with, and nobody else's."""
-    return f"{app}-"
+    return f"{app}/"  # which no name of an app or a topic has in it
 
 
 def _of_run(app: App) -> Iterable[Permission]:

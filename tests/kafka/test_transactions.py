@@ -32,7 +32,7 @@ class Setup:
         self.progress = KafkaProgress(settings, prefix)
 
     def producer(self) -> TransactionalProducer:
-        return TransactionalProducer(self.settings, f"{self.prefix}-in-0", self.prefix)
+        return TransactionalProducer(self.settings, self.prefix, TopicPartition("in", 0))
 
     def commit(self, producer: TransactionalProducer, number: int, *more: Write) -> None:
         write = Write(self.out.topic, None, b"%d" % number, (), 0)
@@ -159,4 +159,4 @@ def test_an_error_takes_it_back_at_once(setup):
 def test_nobody_there_is_a_trouble_and_not_a_fence(nowhere, monkeypatch):
     monkeypatch.setattr(transactions, "TIMEOUT", 1.0)
     with pytest.raises(TransactionError, match="cannot begin to use a transaction"):
-        TransactionalProducer(nowhere, "app-in-0", "app")
+        TransactionalProducer(nowhere, "app", TopicPartition("in", 0))

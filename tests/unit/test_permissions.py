@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from redrive.app import App
-from redrive.engines.worker.transacting import transactional_id
+from redrive.kafka.transactions import transactional_id
 from redrive.permissions import (
     Permission,
     Purpose,
@@ -62,7 +62,7 @@ def test_of_a_run():
         ({"redeliver": "origin"}, "READ and WRITE on topic orders"),
         ({"sends": ("orders", "invoices")}, "READ and WRITE on topic orders"),
         ({"sends": ("orders", "invoices")}, "WRITE on topic invoices"),
-        ({"delivery": "transaction"}, "WRITE on transactional ids that begin with shop-"),
+        ({"delivery": "transaction"}, "WRITE on transactional ids that begin with shop/"),
     ],
 )
 def test_what_more_a_choice_needs(choices, more):
@@ -101,7 +101,7 @@ def test_as_kafkas_own_tool_wants_it():
     add = "--add --allow-principal 'User:shop'"
     assert lines[0] == f"{add} --operation Read --topic 'orders'"
     assert lines[1] == f"{add} --operation Read --operation Write --topic 'shop.retry.5s'"
-    ids = "--operation Write --transactional-id 'shop-' --resource-pattern-type prefixed"
+    ids = "--operation Write --transactional-id 'shop/' --resource-pattern-type prefixed"
     assert lines[-1] == f"{add} {ids}"
     applying = kafka_acls(permissions(app, "topics --apply"), "shop")
     assert "--operation DescribeConfigs" in applying[0]

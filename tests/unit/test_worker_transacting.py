@@ -11,7 +11,7 @@ from redrive import App
 from redrive.engines.figures import Figures
 from redrive.engines.worker.figures import Counting
 from redrive.engines.worker.partition import Partition
-from redrive.engines.worker.transacting import TransactionDelivering, transactional_id
+from redrive.engines.worker.transacting import TransactionDelivering
 from redrive.errors import RedriveError
 from redrive.ports import Position
 from redrive.processing.outcomes import Report
@@ -127,7 +127,3 @@ def test_what_comes_after_the_partition_went_is_let_go_of(till):
     till.done(0)
     assert till.partition.tracker.prefix == 0
     assert till.finish() == []
-
-
-def test_both_engines_use_the_same_id():
-    assert transactional_id("shop", PLACE) == "shop-t-0"

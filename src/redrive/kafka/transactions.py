@@ -46,20 +46,25 @@ class TransactionError(BrokerError):
     """A transaction did not commit; its producer is finished."""
 
 
+def transactional_id(app: str, place: TopicPartition) -> str:
+    """The same on both engines, so that rivals fence each other, and no other app's."""
+    return f"{transactional_prefix(app)}{place.topic}/{place.partition}"
+
+
 class TransactionalProducer:
     """One transactional id; after any error it is finished, and a new one has to be made."""
 
     def __init__(
-        self, settings: Settings, transactional_id: str, group: str, *, member: bool = False
+        self, settings: Settings, app: str, place: TopicPartition, *, member: bool = False
     ) -> None:
-        """With `member`, each commit is given the word of a consumer of the group."""
-        self.id = transactional_id
-        self._group = group
+        """With `member`, each commit is given the word of a consumer of the app's group."""
+        self.id = transactional_id(app, place)
+        self._group = app
         config = producer_config(settings)
-        config["transactional.id"] = transactional_id
+        config["transactional.id"] = self.id
         config["transaction.timeout.ms"] = 60_000
         self._outlet = Outlet(make_handle(Producer, config))
-        self._membership = None if member else _membership(settings, group)
+        self._membership = None if member else _membership(settings, app)
         self._call("begin to use", lambda: self._outlet.producer.init_transactions(TIMEOUT))
 
     def commit(

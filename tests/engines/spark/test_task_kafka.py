@@ -349,7 +349,8 @@ def test_a_task_whose_partition_was_taken_over_says_so_and_commits_nothing(world
                 from redrive.config import load_settings
                 from redrive.kafka.transactions import TransactionalProducer
                 settings = load_settings({"bootstrap": BOOTSTRAP}, environ={})
-                TransactionalProducer(settings, f"{NAME}-{record.topic}-0", NAME)
+                from redrive.record import TopicPartition
+                TransactionalProducer(settings, NAME, TopicPartition(record.topic, 0))
             ctx.send(topic("out"), record.value)
         """.replace("BOOTSTRAP", repr(world.bootstrap)),
         partitions=1,

@@ -296,10 +296,7 @@ class Task:
         rt.dispatcher.add(opened.processor)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
-        app = self.runtime.app.name
-        return TransactionalProducer(
-            self._spec.settings, f"{app}-{place.topic}-{place.partition}", app
-        )
+        return TransactionalProducer(self._spec.settings, self.runtime.app.name, place)
 
     def _sink(self, processor: PartitionProcessor, report: Report) -> None:
         opened = self._by_processor[processor]

@@ -14,7 +14,6 @@ from redrive.engines.starts import (
     lost,
     made_again,
 )
-from redrive.engines.worker.transacting import transactional_id
 from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
@@ -113,8 +112,7 @@ class Beginnings:
         self._on_loss(told)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
-        app = self._app.name
-        return TransactionalProducer(self._settings, transactional_id(app, place), app, member=True)
+        return TransactionalProducer(self._settings, self._app.name, place, member=True)
 
 
 def _progress_in(topic_id: str, committed: Position | None) -> Position | None:

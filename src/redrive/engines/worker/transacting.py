@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from redrive.errors import RedriveError
 from redrive.ports import Position
 from redrive.processing.notes import TOPIC, with_note
-from redrive.record import TopicPartition, Write
+from redrive.record import Write
 from redrive.threads import OnDeath, start_thread
 
 if TYPE_CHECKING:
@@ -207,8 +207,3 @@ class TransactionDelivering:
             if one.outcome is not None:
                 self._counting.ended(partition.processor, one.outcome)
         return True
-
-
-def transactional_id(app: str, place: TopicPartition) -> str:
-    """The same on both engines, so that rivals fence each other."""
-    return f"{app}-{place.topic}-{place.partition}"

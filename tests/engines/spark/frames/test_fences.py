@@ -55,8 +55,7 @@ def prepared(world):
     (place,) = world.places("in")
 
     def rival() -> TransactionalProducer:
-        name = f"{world.prefix}-{place.topic}-0"
-        return TransactionalProducer(world.settings, name, world.prefix)
+        return TransactionalProducer(world.settings, world.prefix, place)
 
     def sink(run: str) -> Sink:
         spec = spec_of(world, target, run=run)

@@ -11,7 +11,7 @@ from redrive.engines.spark.frames.batch import Batches
 from redrive.engines.spark.ranges import Range
 from redrive.envelope import parse
 from redrive.kafka.transactions import TransactionalProducer
-from redrive.record import Write
+from redrive.record import TopicPartition, Write
 
 COPY = (
     HEAD
@@ -37,7 +37,7 @@ def test_a_copy_passes_every_record_and_every_gap(world, start, delivery):
     ]
     world.publisher.publish(written[:300])
     # What is taken back and the marks of transactions leave gaps, also at the end.
-    producer = TransactionalProducer(world.settings, f"{world.prefix}-source", world.prefix)
+    producer = TransactionalProducer(world.settings, world.prefix, TopicPartition("source", 0))
     producer.commit(written[300:], {})
     run = start(target, until="empty")
     assert run.handle.await_termination(120)

@@ -158,8 +158,7 @@ class Delivery:
         # A task that is left over from a run before must not fence off those of this one.
         mark = TopicPartition(app.dead_topic, 0)
         check_mark(app.name, self._spec.run, kept.progress.committed([mark]).get(mark))
-        name = f"{app.name}-{each.topic}-{each.partition}"
-        producer = TransactionalProducer(self._spec.settings, name, app.name)
+        producer = TransactionalProducer(self._spec.settings, app.name, each.place)
         # Only now that the others are fenced off: how far did they come?
         start = self._committed()
         return TransactionWriter(producer, each.place, start=start), start
