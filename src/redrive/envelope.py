@@ -75,6 +75,8 @@ _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
 ) | {"due", "not_before"}
 _SMALL: Final = ("origin_partition", "attempt")
+_SIGNED: Final = ("origin_timestamp",)
+"""Kafka takes times before 1970."""
 # Kafka's partitions are of 32 bits, its offsets and times of 64; so are Spark's columns of them.
 _INT32: Final = (1 << 31) - 1
 _INT64: Final = (1 << 63) - 1
@@ -161,10 +163,12 @@ def at_origin(record: Record, envelope: Envelope) -> Record:
 
 def _number(field: str, text: str) -> int:
     # int() alone would take "1_000", " 7 " and other scripts' digits: nothing redrive ever wrote.
-    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+    digits = text.removeprefix("-") if field in _SIGNED else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         raise ValueError(text)
     number = int(text)
-    if number > (_INT32 if field in _SMALL else _INT64) or (field == "attempt" and number < 1):
+    largest = _INT32 if field in _SMALL else _INT64
+    if not -_INT64 - 1 <= number <= largest or (field == "attempt" and number < 1):
         raise ValueError(text)
     return number
 

@@ -148,16 +148,17 @@ class RetryPolicy:
                 return again
         return self._park(envelope, now, asked)
 
-    def release(self, envelope: Envelope, now: int, due: int) -> Release:
-        """What becomes of a record in a delay topic, where it is due at `due`."""
+    def release(self, envelope: Envelope, now: int, due: int, delay: int) -> Release:
+        """What becomes of a record in the topic of that delay, where it is due at `due`."""
         # One that waits for its recovery has ended already, and only its recovery is missing.
         to_origin = self.redeliver == "origin" and envelope.dead_reason is None
         if to_origin and self.expired(envelope, now):
             return self._exhausted("expired")
         if now < due:
             return Wait(due)
-        if envelope.not_before is not None and now < envelope.not_before and self.hops:
-            return self._hop(envelope.attempt, now, envelope.not_before)
+        if envelope.not_before is not None and now < envelope.not_before:
+            # A policy that has no delays any more has the one of the topic that it came from.
+            return _hop(self.hops or (delay,), envelope.attempt, now, envelope.not_before)
         return ToOrigin() if to_origin else Run()
 
     def expired(self, envelope: Envelope, now: int) -> bool:
@@ -209,7 +210,7 @@ class RetryPolicy:
         if not self.hops or (step >= len(self.delays) and not self.repeat and self.delays):
             return self._exhausted("exhausted")
         if asked is not None:
-            park = self._hop(envelope.attempt + 1, now, now + asked)
+            park = _hop(self.hops, envelope.attempt + 1, now, now + asked)
         elif not self.delays:  # only extra_delays, and the handler named no time
             return self._exhausted("exhausted")
         else:
@@ -219,13 +220,6 @@ class RetryPolicy:
         if self.expired(envelope, self._arrival(park)):
             return self._exhausted("expired")
         return park
-
-    def _hop(self, attempt: int, now: int, target: int) -> Park:
-        """One hop towards the target: the longest delay that fits, or the shortest for the rest."""
-        left = target - now
-        delay = max((hop for hop in self.hops if hop <= left), default=self.hops[0])
-        due = now + delay
-        return Park(delay, due, attempt, target if target > due else None)
 
     def _arrival(self, park: Park) -> int:
         """When its handler will run, after all the hops that are still to come."""
@@ -260,6 +254,14 @@ class RetryPolicy:
         shown = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         told = ", ".join(f"{name}={value!r}" for name, value in shown if value not in ((), None))
         return f"RetryPolicy({told})"
+
+
+def _hop(delays: Sequence[int], attempt: int, now: int, target: int) -> Park:
+    """One hop towards the target: the longest delay that fits, or the shortest for the rest."""
+    left = target - now
+    delay = max((hop for hop in delays if hop <= left), default=delays[0])
+    due = now + delay
+    return Park(delay, due, attempt, target if target > due else None)
 
 
 def signal_in(error: BaseException) -> signals.Signal | None:

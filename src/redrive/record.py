@@ -9,6 +9,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 """Header names may repeat, and values may be null or any bytes: exactly what Kafka allows."""
 
 
+NO_TIMESTAMP: Final = -1
+"""Kafka's word for a message that has none; some clients write it."""
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 

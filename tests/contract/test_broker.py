@@ -93,6 +93,12 @@ def test_log_append_time_is_the_brokers(broker):
     assert before <= broker.all_records(topic)[0].timestamp <= broker.now()
 
 
+def test_times_before_1970_are_times_and_minus_one_is_none(broker):
+    topic = broker.topic(config={"message.timestamp.type": "CreateTime"})
+    broker.publisher.publish([Write(topic, None, b"v", timestamp=time) for time in (-5, -1, -2)])
+    assert [record.timestamp for record in broker.all_records(topic)] == [-5, None, -2]
+
+
 def test_without_a_timestamp_it_is_the_time_of_writing(broker):
     topic = broker.topic(config={"message.timestamp.type": "CreateTime"})
     before = broker.now()

@@ -170,7 +170,15 @@ BACK = RetryPolicy("5s 30s", redeliver="origin", max_duration="1m")
     ],
 )  # fmt: skip
 def test_what_becomes_of_a_record_that_has_waited(policy, known, due_in, release):
-    assert policy.release(known, NOW, NOW + due_in) == release
+    assert policy.release(known, NOW, NOW + due_in, 5_000) == release
+
+
+def test_a_policy_without_delays_lets_nobody_run_early_who_waits_from_before():
+    known = envelope(2, not_before=NOW + 7_000)
+    assert RetryPolicy().release(known, NOW, NOW, 5_000) == Park(5_000, NOW + 5_000, 2, NOW + 7_000)
+    known = envelope(2, not_before=NOW + 4_000)
+    assert RetryPolicy().release(known, NOW, NOW, 5_000) == Park(5_000, NOW + 5_000, 2)
+    assert RetryPolicy().release(known, NOW + 4_000, NOW, 5_000) == Run()
 
 
 def test_a_recovery_that_failed_waits_in_the_shortest_delay_and_keeps_its_count():

@@ -77,7 +77,7 @@ def waited(policy, envelope, park, now):
         assert park.not_before in (None, asked)
         now = park.due
         envelope = replace(envelope, attempt=park.attempt, due=park.due, not_before=park.not_before)
-        release = policy.release(envelope, now, park.due)
+        release = policy.release(envelope, now, park.due, park.delay)
         if isinstance(release, Run | ToOrigin):
             return now, envelope
         assert isinstance(release, Park)
@@ -117,7 +117,7 @@ def test_hops_that_come_late_do_not_add_up(delays, after, lateness):
     while isinstance(decision, Park):
         now = decision.due + lateness
         envelope = replace(envelope, due=decision.due, not_before=decision.not_before)
-        decision = policy.release(envelope, now, decision.due)
+        decision = policy.release(envelope, now, decision.due, decision.delay)
     assert after <= now - NOW < max(after, policy.hops[0]) + policy.hops[0] + lateness
 
 

@@ -45,6 +45,34 @@ def test_records_parked_under_a_delay_that_was_removed_are_still_read():
             assert [attempt.record.value for attempt in new.attempts] == [b"v"]
 
 
+def test_after_is_never_early_also_where_the_next_version_has_no_delays():
+    def rate_limited(record: Record, ctx: Context) -> None:
+        raise Retry("rate limited", after="1h")
+
+    with Simulation(app_with(rate_limited, retry=RetryPolicy("5m"))) as old:
+        old.send("orders", b"v")
+        old.run()
+        app = app_with(succeed, retry=RetryPolicy())
+        with Simulation(app, broker=old.broker, clock=old.clock) as new:
+            new.run_until_empty()
+            assert [attempt.after for attempt in new.attempts] == ["1h"]
+
+
+@pytest.mark.parametrize(("given", "seen"), [(-1, None), (-5, -5), (-(2**63), -(2**63))])
+def test_a_record_from_before_1970_is_retried_with_its_time(given, seen):
+    times = []
+
+    def once_more(record: Record, ctx: Context) -> None:
+        times.append(record.timestamp)
+        if ctx.attempt == 1:
+            raise Retry("not yet")
+
+    with Simulation(app_with(once_more, retry=RetryPolicy("5m"))) as sim:
+        sim.send("orders", b"v", timestamp=given)
+        sim.run_until_empty()
+        assert (times, sim.dead) == ([seen, seen], [])
+
+
 @pytest.mark.parametrize(
     ("raised", "reasons"), [([Bury("never"), Retry("later")], ["rejected"]), ([Retry()], [])]
 )

@@ -255,3 +255,22 @@ def test_a_recovery_fails_by_raising_only():
         sim.send("orders", "an order")
         sim.run_until_empty()
         assert "raise the error instead" in said[0]
+
+
+def test_a_record_that_waits_for_a_recovery_which_the_next_version_lacks_is_buried():
+    app = app_with_recovery(RetryPolicy("5m"), failures=99, error=Bury("no address"))
+    with Simulation(app) as sim:
+        sim.send("orders", b"v")
+        sim.run()
+        assert [kept.reason for kept in sim.parked] == ["rejected"]
+        following = App("items")
+
+        @following.handler("orders", retry=RetryPolicy("5m"))
+        def handle(record, ctx):
+            raise AssertionError("it has ended: it is not handled again")
+
+        with Simulation(following, broker=sim.broker, clock=sim.clock) as later:
+            later.run_until_empty()
+            assert [dead.reason for dead in later.dead] == ["rejected"]
+            assert later.dead[0].envelope.error_message == "no address"
+            assert later.attempts == []

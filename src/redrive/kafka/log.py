@@ -28,8 +28,9 @@ from redrive.kafka.errors import (
     is_not_allowed,
     not_allowed,
 )
+from redrive.kafka.headers import headers_of
 from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
-from redrive.record import Record, TopicPartition
+from redrive.record import NO_TIMESTAMP, Record, TopicPartition
 
 _new: Final = tuple.__new__
 _error: Final = Message.error
@@ -300,21 +301,39 @@ def _sort_out(
 def records_of(messages: list[Message], partition: TopicPartition) -> list[Record]:
     """Made once per message: by the tuple's own constructor, in half the time."""
     topic, number = partition
-    return [
-        _new(
-            Record,
-            (
-                topic,
-                number,
-                message.offset(),
-                message.key(),
-                message.value(),
-                tuple(headers) if (headers := message.headers()) else (),
-                time[1] if (time := message.timestamp())[0] else None,
-            ),
-        )
-        for message in messages
-    ]
+    try:
+        return [
+            _new(
+                Record,
+                (
+                    topic,
+                    number,
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    tuple(headers) if (headers := message.headers()) else (),
+                    _time(*message.timestamp()),
+                ),
+            )
+            for message in messages
+        ]
+    except SystemError as error:  # the name of a header is not UTF-8
+        return [_record_of(message, partition, error) for message in messages]
+
+
+def _record_of(message: Message, partition: TopicPartition, error: SystemError) -> Record:
+    return Record(
+        *partition,
+        message.offset() or 0,
+        message.key(),
+        message.value(),
+        headers_of(message, error),
+        _time(*message.timestamp()),
+    )
+
+
+def _time(kind: int, time: int) -> int | None:
+    return time if kind and time != NO_TIMESTAMP else None
 
 
 def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached: int) -> None:

@@ -10,7 +10,7 @@ from redrive import envelope as envelopes
 from redrive.processing import intake, outcomes
 from redrive.processing.outcomes import Outcome, Report, Subject
 from redrive.processing.verdicts import past_error
-from redrive.processing.work import Ending, Work
+from redrive.processing.work import Work
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
@@ -63,17 +63,14 @@ class Reception:
     def release(self, work: Work, due: int, now: int, report: Report) -> bool:
         """Act on a record of a delay topic; True: it has to wait."""
         envelope = self._scope.envelope(work)
-        release = work.handler.retry.release(envelope, now, due)
+        release = work.handler.retry.release(envelope, now, due, self._delay or 0)
         match release:
             case decisions.Wait():
                 return True
             case decisions.Run():
                 work.due = max(due, envelope.not_before or 0)
-                if envelope.dead_reason is not None:
-                    work.ending = Ending(
-                        work.handler.retry.ending(envelope.dead_reason), past_error(envelope)
-                    )
-                self._lanes.add(work)
+                if envelope.dead_reason is None or self._recovers(work, envelope, report):
+                    self._lanes.add(work)
             case decisions.Park():
                 report.outcomes.append(
                     outcomes.hop(self._app, self._verdicts.subject(work), release)
@@ -84,6 +81,11 @@ class Reception:
                 if self._verdicts.ended(work, release, past_error(envelope), report):
                     self._lanes.add(work)
         return False
+
+    def _recovers(self, work: Work, envelope: Envelope, report: Report) -> bool:
+        """Whether a record that waits for its recovery has one; else it has ended now."""
+        decision = work.handler.retry.ending(envelope.dead_reason or "")
+        return self._verdicts.ended(work, decision, past_error(envelope), report)
 
     def bury(
         self, record: Record, decision: decisions.Bury, error: BaseException, now: int

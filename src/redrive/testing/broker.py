@@ -26,7 +26,7 @@ from redrive.kafka.errors import (
     refusal,
 )
 from redrive.ports import Clock, Position, TopicState
-from redrive.record import Record, TopicPartition, Write
+from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
 
 BROKER_DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
@@ -272,10 +272,10 @@ class MemoryBroker:
             return self._random.randrange(partitions)
         return partition_for(write.key, partitions)
 
-    def _time(self, topic: _Topic, write: Write) -> int:
+    def _time(self, topic: _Topic, write: Write) -> int | None:
         if topic.config["message.timestamp.type"] == "LogAppendTime" or write.timestamp is None:
             return self._clock.now()
-        return write.timestamp
+        return None if write.timestamp == NO_TIMESTAMP else write.timestamp
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:
@@ -351,7 +351,7 @@ def _murmur2(data: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-_Stored = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+_Stored = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int | None]
 
 
 @dataclass

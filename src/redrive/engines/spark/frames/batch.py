@@ -192,7 +192,6 @@ class Batches:
             now=now,
             delays=delays if self._lane == "retry" else None,
             to_origin=self._handler.retry.redeliver == "origin",
-            hops=bool(self._handler.retry.hops),
         )
 
     @property

@@ -27,7 +27,7 @@ from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Columns
 from redrive.processing.causes import Tally, merged
 from redrive.processing.outcomes import Outcome
-from redrive.record import Record, TopicPartition, Write
+from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # -- it has no types
@@ -310,7 +310,7 @@ def _record(read: dict[str, Any]) -> Record:
         read["key"],
         read["value"],
         _pairs(read["headers"]),
-        read["timestamp"],
+        None if read["timestamp"] == NO_TIMESTAMP else read["timestamp"],
     )
 
 

@@ -31,8 +31,9 @@ REDRIVE: Final = (
 _WITHIN_PARTITION: Final = (1 << 33) - 1
 """The low bits of Spark's monotonically increasing id count the rows of one partition."""
 _TEXTS: Final = ("app", "id", "origin_topic", "error_type", "error_message", "dead_reason")
+_EARLIEST: Final = -62_135_596_800_000
 _LATEST: Final = 253_402_300_799_999
-"""The end of the year 9999: Python, which may be in the handler, has no later time."""
+"""From the year 1 to the end of 9999: Python, which may be in the handler, has no other times."""
 _NEEDED_TEXTS: Final = ("app", "id", "origin_topic")
 _NUMBERS: Final = {
     "origin_partition": "int",
@@ -43,6 +44,7 @@ _NUMBERS: Final = {
     "due": "bigint",
     "not_before": "bigint",
 }
+_SIGNED: Final = ("origin_timestamp",)
 _FIELDS: Final = (*_TEXTS, "error_trace", *_NUMBERS)
 _NEEDED_NUMBERS: Final = ("origin_partition", "origin_offset", "first_received", "attempt")
 
@@ -60,7 +62,6 @@ class Rules:
     """The delay topics, in the retry lane; None: the main lane."""
     to_origin: bool = False
     """Whether what is due is written back to its origin, and runs there."""
-    hops: bool = True
 
 
 def kafka_row(record: Record, timestamp: Any, timestamp_type: int) -> tuple[Any, ...]:
@@ -119,7 +120,7 @@ def runs(rules: Rules) -> str:
         )
     if rules.to_origin or not rules.delays:
         return "false"
-    due = f"greatest({_due(rules)}, coalesce({env}.not_before, 0))" if rules.hops else _due(rules)
+    due = f"greatest({_due(rules)}, coalesce({env}.not_before, 0))"
     return (
         f"{env}.readable AND {env}.origin_topic = '{rules.topic}'"
         f" AND {env}.dead_reason IS NULL AND {_not_after_now(due, rules)}"
@@ -193,7 +194,8 @@ def _now(rules: Rules) -> str:
 
 def _time(milliseconds: str) -> str:
     """A time; null for one that cannot be said."""
-    return f"if({milliseconds} <= {_LATEST}L, timestamp_millis({milliseconds}), null)"
+    sayable = f"{milliseconds} BETWEEN {_EARLIEST}L AND {_LATEST}L"
+    return f"if({sayable}, timestamp_millis({milliseconds}), null)"
 
 
 def _readable() -> str:
@@ -202,7 +204,8 @@ def _readable() -> str:
     texts = ["forall(redrive_given, text -> text IS NULL OR is_valid_utf8(text))"]
     numbers = [
         f"if({_given(name)} IS NULL, {'false' if name in _NEEDED_NUMBERS else 'true'},"
-        f" {_given(name)} RLIKE '^[0-9]{{1,19}}\\\\z' AND {_number(name)} IS NOT NULL)"
+        f" {_given(name)} RLIKE '^{'-?' if name in _SIGNED else ''}[0-9]{{1,19}}\\\\z'"
+        f" AND {_number(name)} IS NOT NULL)"
         for name in _NUMBERS
     ]
     return " AND ".join([*needed, *texts, *numbers, f"coalesce({_number('attempt')}, 0) >= 1"])
