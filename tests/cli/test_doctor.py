@@ -10,7 +10,7 @@ import pytest
 
 from redrive.cli import doctor_machine
 from redrive.cli.doctor_database import clock_finding
-from redrive.cli.doctor_kafka import topic_findings
+from redrive.cli.doctor_kafka import retention_findings, topic_findings
 from redrive.cli.doctor_machine import check_jars, check_java, check_python
 from redrive.cli.doctor_permissions import findings as permission_findings
 from redrive.permissions import Permission
@@ -213,6 +213,14 @@ def test_jars_that_are_not_there_yet_stop_nothing(monkeypatch, tmp_path):
 def test_clocks(difference, verdict, seen):
     finding = clock_finding("clock", difference)
     assert (finding.verdict, finding.seen) == (verdict, seen)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "verdicts"),
+    [(10_080, []), (10_079, ["warning"]), (120, ["warning"]), (119, ["wrong"]), (1, ["wrong"])],
+)
+def test_how_long_offsets_are_remembered(minutes, verdicts):
+    assert [finding.verdict for finding in retention_findings(minutes)] == verdicts
 
 
 def test_permissions():

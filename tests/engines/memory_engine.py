@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import tempfile
@@ -9,11 +10,12 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from redrive import App
 from redrive.config import Settings
-from redrive.engines.spark.lost_tasks import LostTasks, label, told
+from redrive.engines.spark.lost_tasks import label, replaced, told
+from redrive.engines.spark.news import News
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime
@@ -21,9 +23,11 @@ from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
 from redrive.engines.words import Lane
-from redrive.ports import Position
+from redrive.kafka.transactions import FencedError
+from redrive.ports import Position, Progress
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import InlineExecutor, executor_for
+from redrive.processing.notes import without_notes
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition, Write
@@ -108,8 +112,6 @@ class MemoryLog:
 class MemoryTransactions:
     """A transactional producer: all or nothing, and the newest of one id fences the others."""
 
-    newest: dict[str, MemoryTransactions]
-
     def __init__(self, broker: MemoryBroker, app: App) -> None:
         self._broker = broker
         self._progress = broker.progress(app.name)
@@ -118,10 +120,38 @@ class MemoryTransactions:
     def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
         self._broker.publish(writes)
         self._progress.commit(positions)
-        self.commits.append((list(writes), dict(positions)))
+        bare = {place: without_notes(position) for place, position in positions.items()}
+        self.commits.append((list(writes), bare))
 
     def close(self) -> None:
         pass
+
+
+class MemoryFences:
+    """Producers of which only the newest for a partition can commit."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._newest: dict[TopicPartition, int] = {}
+
+    def fence(self, app: str, place: TopicPartition) -> MemoryFence:
+        self._newest[place] = self._newest.get(place, 0) + 1
+        return MemoryFence(self, place, self._newest[place], self._broker.progress(app))
+
+    def check(self, place: TopicPartition, epoch: int) -> None:
+        if self._newest[place] != epoch:
+            raise FencedError(f"another has taken over {place}")
+
+
+class MemoryFence(NamedTuple):
+    fences: MemoryFences
+    place: TopicPartition
+    epoch: int
+    progress: Progress
+
+    def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
+        self.fences.check(self.place, self.epoch)
+        self.progress.commit(positions)
 
 
 class MemoryTask(Task):
@@ -152,7 +182,6 @@ class MiniSpark:
         self.spec = make_spec(slots=slots, **{"scratch": scratch, **spec})
         self._jobs = 0
         self._ends: dict[tuple[int, int], str] = {}
-        self._lost_tasks = LostTasks(self.spec, lambda *task: self._ends[task])
         for topic in (*app.handlers, app.dead_topic):
             self.broker.create(topic, partitions)
         for topic in app.delay_topics:
@@ -180,7 +209,9 @@ class MiniSpark:
             self.run_batch(plan)
         raise AssertionError(f"still something to do after {batches} batches")
 
-    def run_batch(self, plan: Sequence[Sequence[Range]], *, to_its_end: bool = True) -> list[str]:
+    def run_batch(
+        self, plan: Sequence[Sequence[Range]], *, to_its_end: bool = True
+    ) -> list[dict[str, Any]]:
         """Run the job of a batch; returns what is said of its tasks that were lost.
 
         Each of them has a second attempt, which tells what was lost; but not in a job that was
@@ -195,7 +226,11 @@ class MiniSpark:
                 self.deaths += 1
                 self._ends[self._jobs, number] = death.told
                 texts.append(told(ranges, self._jobs, number, lambda: self.progress))
-        return self._lost_tasks.replaced("main", texts) if to_its_end else []
+        if not to_its_end:
+            return []
+        reports = [json.loads(text) for text in replaced(texts, lambda *task: self._ends[task])]
+        News.of(reports).write(self.spec.batch_file("main"))
+        return reports
 
     def run_task(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:
         """Run a task in a Python worker of its own."""
@@ -210,7 +245,9 @@ class MiniSpark:
         return reports
 
     def committed(self, place: TopicPartition) -> Position | None:
-        return self.progress.committed([place]).get(place)
+        """What is committed, without who did it."""
+        found = self.progress.committed([place]).get(place)
+        return None if found is None else without_notes(found)
 
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for record in self.broker.records(topic)]
@@ -237,6 +274,7 @@ def memory_runtime(
     try:
         yield Runtime(
             app=app,
+            run="run",
             clock=clock,  # type: ignore[arg-type]  # -- whatever tells the time
             log=log,  # type: ignore[arg-type]  # -- whatever can be read
             progress=broker.progress(app.name),  # type: ignore[arg-type]  # -- stands for the real one

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Protocol
 
 import confluent_kafka
+import pytest
 from confluent_kafka import Producer
-from memory_engine import MemoryLog, make_spec
+from memory_engine import MemoryFences, MemoryLog, make_spec
 
-from redrive import App
+from redrive import App, RetryPolicy
 from redrive.config import load_settings
-from redrive.engines.spark.planner import Planner
+from redrive.engines.spark.planner import TOPICS_EVERY, Planner
+from redrive.engines.spark.positions import Fence
+from redrive.engines.spark.ranges import Range
 from redrive.engines.words import Lane
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
-from redrive.ports import Progress
+from redrive.kafka.transactions import TransactionalProducer
+from redrive.ports import Position, Progress
 from redrive.record import TopicPartition, Write
 from redrive.testing.broker import MemoryBroker
 from redrive.testing.clock import VirtualClock
@@ -57,16 +61,73 @@ class World(Protocol):
     def delete(self, topic: str) -> None: ...
     def truncate(self, place: TopicPartition, before: int) -> None: ...
     def progress(self, app: App) -> Progress: ...
+    def fence(self, app: App, place: TopicPartition) -> Fence: ...
+    def forget_progress(self, app: App) -> None: ...
+
+
+def world_for(request: pytest.FixtureRequest, prefix: str) -> Iterator[World]:
+    """One world after the other, for a fixture with these two parameters."""
+    if request.param == "memory":
+        yield InMemory(prefix)
+        return
+    on_kafka = OnKafka(prefix, request.getfixturevalue("redrive_stack").bootstrap)
+    yield on_kafka
+    on_kafka.close()
+
+
+def app_maker(world: World) -> Callable[..., App]:
+    """Makes an app on these topics (the prefix is added), with its own topics created."""
+    created: set[str] = set()
+
+    def make(*topics: str, delays: str = "", **options: Any) -> App:
+        app = App(world.prefix, retry=RetryPolicy(delays), **options)
+        for topic in topics:
+            app.handler(f"{world.prefix}.{topic}")(lambda record, ctx: None)
+        for topic in {app.dead_topic, *app.delay_topics} - created:
+            world.create(topic, delay=topic in app.delay_topics)
+            created.add(topic)
+        return app
+
+    return make
+
+
+def first_place(world: World) -> TopicPartition:
+    """The first partition of a topic that exists."""
+    world.create(f"{world.prefix}.in")
+    return TopicPartition(f"{world.prefix}.in", 0)
+
+
+def planned(one: Planner) -> list[tuple[int, int, int]]:
+    """Partition, start and end of what is planned, in order."""
+    ranges = [each for task in one.plan() for each in task]
+    return sorted((each.partition, each.start, each.end) for each in ranges)
+
+
+def complete(world: World, app: App, plan: list[list[Range]]) -> None:
+    world.progress(app).commit({each.place: Position(each.end) for task in plan for each in task})
+
+
+def recreate(world: World, place: TopicPartition, number: int) -> None:
+    world.delete(place.topic)
+    world.create(place.topic)
+    world.send(place, number)
+    world.clock.advance(TOPICS_EVERY)
 
 
 def planner(world: World, app: App, lane: Lane = "main", **options: Any) -> Planner:
-    ports = {name: options.pop(name) for name in ("log", "has_members") if name in options}
-    given: dict[str, Any] = {"log": world.log, "has_members": lambda: False, **ports}
+    names = ("log", "has_members", "progress")
+    ports = {name: options.pop(name) for name in names if name in options}
+    given: dict[str, Any] = {
+        "log": world.log,
+        "has_members": lambda: False,
+        "progress": world.progress(app),
+        "fence": (lambda place: world.fence(app, place)) if app.delivery == "transaction" else None,
+        **ports,
+    }
     return Planner(
         app,
         make_spec(**options),
         lane,
-        progress=world.progress(app),
         clock=world.clock,
         **given,
     )
@@ -78,6 +139,7 @@ class InMemory:
         self.clock = VirtualClock()
         self.broker = MemoryBroker(self.clock)
         self.log = MemoryLog(self.broker)
+        self._fences = MemoryFences(self.broker)
 
     def create(self, topic: str, partitions: int = 1, *, delay: bool = False) -> None:
         self.broker.create(topic, partitions, DELAY_TOPIC if delay else None)
@@ -113,6 +175,12 @@ class InMemory:
 
     def progress(self, app: App) -> Progress:
         return self.broker.progress(app.name)
+
+    def fence(self, app: App, place: TopicPartition) -> Fence:
+        return self._fences.fence(app.name, place)
+
+    def forget_progress(self, app: App) -> None:
+        self.broker.forget_progress(app.name)
 
 
 class OnKafka:
@@ -166,6 +234,14 @@ class OnKafka:
 
     def progress(self, app: App) -> Progress:
         return KafkaProgress(self._settings, app.name, admin=self._admin)
+
+    def fence(self, app: App, place: TopicPartition) -> Fence:
+        name = f"{app.name}-{place.topic}-{place.partition}"
+        return TransactionalProducer(self._settings, name, app.name)
+
+    def forget_progress(self, app: App) -> None:
+        # As it is when offsets.retention.minutes are over, without waiting for them.
+        self._admin.client.delete_consumer_groups([app.name])[app.name].result()
 
     def close(self) -> None:
         self.log.close()

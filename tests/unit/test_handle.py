@@ -174,7 +174,7 @@ def test_a_planner_that_raised_ends_the_run(handle, end, sentence):
 
 
 def test_a_task_that_was_fenced_ends_the_run(handle):
-    handle._note_errors("main", [{"fatal": "fenced off by another run", "trouble": ""}])
+    handle._note_reports("main", [{"fatal": "fenced off by another run", "trouble": ""}])
     assert handle._spec.stop_file.exists()
     with pytest.raises(RunError, match="fenced off"):
         handle.check()

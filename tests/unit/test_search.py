@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_engine import ExecutorLost, MiniSpark, NeverStarted, WorkerDied, make_spec
+from memory_engine import ExecutorLost, MiniSpark, NeverStarted, WorkerDied
 
 from redrive import App, Retry, RetryPolicy
-from redrive.engines.spark.lost_tasks import LostTasks, told
+from redrive.engines.spark.lost_tasks import replaced, told
 from redrive.engines.spark.ranges import Range
 from redrive.guarantees import Delivery
 from redrive.ports import Position
@@ -153,7 +153,7 @@ def test_a_task_that_was_lost_otherwise_buries_nobody_however_often(how, deliver
     spark.send("in", *(b"%d" % number for number in range(5)))
     planner = spark.planner()
     for _ in range(30):
-        (said,) = map(json.loads, spark.run_batch(planner.plan()))
+        (said,) = spark.run_batch(planner.plan())
         assert how.told in said["trouble"]
         assert "it counts against none of them" in said["trouble"]
     assert spark.deaths == 30
@@ -284,20 +284,18 @@ def test_errors_of_handlers_are_no_deaths():
     ] == [b"exhausted", b"exhausted"]
 
 
-def test_an_error_that_a_task_raised_ends_the_run_with_its_last_line(tmp_path):
+def test_an_error_that_a_task_raised_ends_the_run_with_its_last_line():
     end = "org.apache.spark.api.python.PythonException: Traceback ...\n  File ...\nKeyError: 'ours'"
-    lost = LostTasks(make_spec(scratch=str(tmp_path)), lambda *_: end)
-    (said,) = map(json.loads, lost.replaced("main", [told([], 0, 0, MemoryBroker)]))
+    (said,) = map(json.loads, replaced([told([], 0, 0, MemoryBroker)], lambda *_: end))
     assert said["fatal"] == "a task failed: KeyError: 'ours'"
-    assert list(tmp_path.iterdir()) == []
+    assert "died" not in said
 
 
-def test_without_sparks_word_nobody_is_blamed(tmp_path):
-    lost = LostTasks(make_spec(scratch=str(tmp_path)), lambda *_: "")
+def test_without_sparks_word_nobody_is_blamed():
     text = told([Range("in", 3, 7, 9)], 0, 0, MemoryBroker)
-    (said,) = map(json.loads, lost.replaced("main", [text]))
+    (said,) = map(json.loads, replaced([text], lambda *_: ""))
     assert "records from in[3]@7 on (Spark does not say how)" in said["trouble"]
-    assert list(tmp_path.iterdir()) == []
+    assert "died" not in said
 
 
 def test_a_mistake_of_ours_is_no_death_and_stops_the_run(monkeypatch):

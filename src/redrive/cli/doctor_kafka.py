@@ -16,6 +16,7 @@ from redrive.cli.doctor_permissions import check_permissions
 from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
 from redrive.cli.topics import look
 from redrive.config import Settings
+from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
@@ -30,6 +31,7 @@ _METADATA_BYTES: Final = 4096
 _PATIENCE: Final = 4.0
 _HURRY: Final = {"socket.timeout.ms": 5000}  # somebody is waiting at a terminal
 _WEEK_MINUTES: Final = 7 * 24 * 60
+_KEPT_EVERY: Final = Spec.keep_every // 60_000
 
 
 def check_kafka(
@@ -91,13 +93,21 @@ def _check_version(admin: Admin, broker: int) -> Iterator[Finding]:
             f"offset.metadata.max.bytes is {metadata}",
             f"raise it to {_METADATA_BYTES}: more work done ahead survives a restart",
         )
-    kept = int(settings.get("offsets.retention.minutes", _WEEK_MINUTES))
-    if kept < _WEEK_MINUTES:
-        yield warning(
+    yield from retention_findings(int(settings.get("offsets.retention.minutes", _WEEK_MINUTES)))
+
+
+def retention_findings(minutes: int) -> Iterator[Finding]:
+    """How long the broker remembers offsets that nobody commits."""
+    seen, todo = f"offsets.retention.minutes is {minutes}", f"raise it to {_WEEK_MINUTES} at least"
+    if minutes < 2 * _KEPT_EVERY:
+        yield wrong(
             "progress",
-            f"offsets.retention.minutes is {kept}: a stopped app forgets where it was after that",
-            f"raise it to {_WEEK_MINUTES} at least",
+            f"{seen}: a run on Spark commits offsets that do not change every {_KEPT_EVERY} minutes"
+            " only, and in between the broker forgets them",
+            todo,
         )
+    elif minutes < _WEEK_MINUTES:
+        yield warning("progress", f"{seen}: a stopped app forgets where it was after that", todo)
 
 
 def _broker_settings(client: AdminClient, broker: int) -> dict[str, str]:

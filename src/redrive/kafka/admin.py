@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from redrive.config import Settings
 from redrive.kafka.config import admin_config, make_handle, report_error
 from redrive.kafka.errors import BrokerError, MissingTopicError, is_not_allowed, not_allowed
-from redrive.kafka.rdkafka import TopicDescription
+from redrive.kafka.rdkafka import ConsumerGroupListing, TopicDescription
 
 _Answer = TypeVar("_Answer")
 
@@ -160,17 +160,25 @@ class Admin:
         return self.ask("list topics", lambda client: sorted(client.list_topics(timeout=10).topics))
 
     def has_members(self, group: str) -> bool:
-        """Whether a group has active members; a group that does not exist has none.
+        """Whether a group has active members; a group that does not exist has none."""
+        return any(one.state != _EMPTY for one in self._listed(group))
+
+    def had_members(self, group: str) -> bool:
+        """Whether a group has or had members, since it was made by their joining or a commit."""
+        return any(not one.is_simple_consumer_group for one in self._listed(group))
+
+    def _listed(self, group: str) -> list[ConsumerGroupListing]:
+        """The group as it is listed, if it exists.
 
         All groups are listed for it: asked to describe one whose coordinator goes away, librdkafka
         ends the whole process.
         """
 
-        def look(client: AdminClient) -> bool:
+        def look(client: AdminClient) -> list[ConsumerGroupListing]:
             listed = client.list_consumer_groups().result()
             for error in listed.errors:
                 raise KafkaException(error)
-            return any(one.group_id == group and one.state != _EMPTY for one in listed.valid)
+            return [one for one in listed.valid if one.group_id == group]
 
         return self.ask(f"look for members of group {group}", look)
 

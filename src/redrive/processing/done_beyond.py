@@ -16,7 +16,7 @@ from typing import Final
 from redrive.ports import Position
 
 METADATA_LIMIT: Final = 4095
-_PREFIX: Final = "r1:"
+PREFIX: Final = "r1:"
 _ONE_BYTE: Final = 0x7F
 _PART: Final = 4096
 
@@ -78,10 +78,10 @@ def encode_offsets(base: int, done: Sequence[int], limit: int = METADATA_LIMIT) 
 def decode(position: Position) -> list[Range]:
     """The ranges in a position's metadata; text that redrive did not write holds none."""
     text = position.metadata.rpartition(" ")[2]
-    if not text.startswith(_PREFIX):
+    if not text.startswith(PREFIX):
         return []
     try:
-        lengths = list(_numbers(b64decode(text[len(_PREFIX) :], validate=True)))
+        lengths = list(_numbers(b64decode(text[len(PREFIX) :], validate=True)))
     except ValueError:
         return []
     if len(lengths) % 2 or 0 in lengths[1:]:
@@ -95,7 +95,7 @@ def decode(position: Position) -> list[Range]:
 
 
 def _room(limit: int) -> int:
-    return (limit - len(_PREFIX)) // 4 * 3
+    return (limit - len(PREFIX)) // 4 * 3
 
 
 def _text(gaps: Sequence[int], lengths: Sequence[int], limit: int) -> str:
@@ -104,7 +104,7 @@ def _text(gaps: Sequence[int], lengths: Sequence[int], limit: int) -> str:
         data[::2], data[1::2] = bytes(gaps), bytes(lengths)
     else:
         data = _first_pairs(gaps, lengths, _room(limit))
-    return _PREFIX + b64encode(data).decode() if data else ""
+    return PREFIX + b64encode(data).decode() if data else ""
 
 
 def _first_pairs(gaps: Sequence[int], lengths: Sequence[int], room: int) -> bytearray:

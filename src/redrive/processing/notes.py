@@ -11,9 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from redrive.ports import Position
+from redrive.processing.done_beyond import PREFIX
 
 TOPIC: Final = "t1"
 """The id of the topic: one that was deleted and made again has another."""
+RUN: Final = "s1"
+"""The run on Spark that committed the offset."""
 BEGUN: Final = "b1"
 """The task that was about to run the record at the offset, alone, on Spark."""
 ROOM: Final = 200
@@ -34,3 +37,9 @@ def with_note(position: Position, name: str, text: str) -> Position:
     start = f"{name}:"
     others = [each for each in position.metadata.split(" ") if each and not each.startswith(start)]
     return position._replace(metadata=" ".join([start + text, *others] if text else others))
+
+
+def without_notes(position: Position) -> Position:
+    """The position with what is complete beyond it, and nothing else."""
+    last = position.metadata.rpartition(" ")[2]
+    return position._replace(metadata=last if last.startswith(PREFIX) else "")

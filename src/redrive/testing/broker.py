@@ -197,6 +197,11 @@ class MemoryBroker:
                 for place in [place for place in positions if place.topic == name]:
                     del positions[place]
 
+    def forget_progress(self, group: str) -> None:
+        """Forget what a group committed: what brokers do some time after its last commit."""
+        with self._lock:
+            self._groups.get(group, {}).clear()
+
     def truncate(self, partition: TopicPartition, before: int) -> None:
         """Delete the records before that offset: what retention does."""
         with self._lock:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.clock import WallClock
 from redrive.engines.cause_log import CauseLog
 from redrive.engines.figures import Figures
-from redrive.engines.spark import session
+from redrive.engines.spark import lost_tasks, session
 from redrive.engines.spark.endings import ending
 from redrive.engines.spark.frames import ready
 from redrive.engines.spark.frames.lane import FrameLane
-from redrive.engines.spark.lost_tasks import LostTasks, asked_of
+from redrive.engines.spark.lost_tasks import asked_of
+from redrive.engines.spark.news import News
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
@@ -76,8 +77,8 @@ class Handle:
         self._spark = spark
         self._trigger = trigger
         self._statuses = Statuses(spec)
-        self._lost_tasks = LostTasks(spec, asked_of(spark))
         self._causes = CauseLog(app.name)
+        self._how_it_ended = asked_of(spark)
         self._began = time()
         self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
@@ -191,7 +192,7 @@ class Handle:
 
         def report(texts: list[str], number: int, seconds: float) -> None:
             found = self.figures.add(lane, texts, number=number, seconds=seconds)
-            self._note_errors(lane, found)
+            self._note_reports(lane, found)
 
         return FrameLane(
             self._spark,
@@ -222,11 +223,13 @@ class Handle:
             log.warning("%s lane, batch %d: %s; tried again", lane, number, trouble)
             self._pause.wait(_FAILED_WAIT)
             return
-        texts = self._lost_tasks.replaced(lane, [row[0] for row in rows])
+        texts = lost_tasks.replaced([row[0] for row in rows], self._how_it_ended)
         reports = self.figures.add(lane, texts, number=number, seconds=monotonic() - began)
-        self._note_errors(lane, reports)
+        self._note_reports(lane, reports)
 
-    def _note_errors(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
+    def _note_reports(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
+        if self._forget.alive:
+            News.of(reports).write(self._spec.batch_file(lane))
         for report in reports:
             seen = [Seen.of(each) for each in report.get("causes", ())]
             self.figures.count_dead(seen, self.app.handlers)
@@ -237,7 +240,7 @@ class Handle:
         troubles = {report["trouble"] for report in reports if report["trouble"]}
         for trouble in troubles:
             log.warning("%s lane: %s; tried again", lane, trouble)
-        if any(report["trouble"] and not report.get("searched") for report in reports):
+        if any(report["trouble"] and "died" not in report for report in reports):
             self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
 
     def _note_end(self, lane: Lane, error: Exception) -> None:

@@ -18,7 +18,6 @@ from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.session import last_line
 from redrive.engines.spark.spec import Spec
-from redrive.engines.words import Lane
 from redrive.errors import RedriveError
 from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position, Progress
@@ -70,26 +69,11 @@ def _is_begun(each: Range, task: str, progress: Progress) -> bool:
     return at.offset == each.start and noted(at, BEGUN) == task
 
 
-class LostTasks:
-    """What the driver makes of them: deaths for the planner, and a word for the log."""
-
-    def __init__(self, spec: Spec, how_it_ended: HowItEnded) -> None:
-        self._spec = spec
-        self._how_it_ended = how_it_ended
-
-    def replaced(self, lane: Lane, texts: Sequence[str]) -> list[str]:
-        """The reports of a batch, with one for each task that was lost."""
-        kept = [text for text in texts if not text.startswith(_BEGINNING)]
-        lost = [json.loads(text) for text in texts if text.startswith(_BEGINNING)]
-        ends = [self._how_it_ended(*each["lost"]) for each in lost]
-        died = [each for each, end in zip(lost, ends, strict=True) if end.startswith(DEATH)]
-        self._pass_on(lane, died)
-        return kept + [_report(each, end) for each, end in zip(lost, ends, strict=True)]
-
-    def _pass_on(self, lane: Lane, died: list[dict[str, Any]]) -> None:
-        """Tell the planner, which is in a process of its own and plans after this batch."""
-        if died and not self._spec.stop_file.exists():  # then nothing more is planned
-            self._spec.deaths_file(lane).write_text(json.dumps(died))
+def replaced(texts: Sequence[str], how_it_ended: HowItEnded) -> list[str]:
+    """The reports of a batch, with one for each task that was lost."""
+    kept = [text for text in texts if not text.startswith(_BEGINNING)]
+    lost = [json.loads(text) for text in texts if text.startswith(_BEGINNING)]
+    return kept + [_report(each, how_it_ended(*each["lost"])) for each in lost]
 
 
 def _report(lost: dict[str, Any], end: str) -> str:
@@ -97,7 +81,7 @@ def _report(lost: dict[str, Any], end: str) -> str:
     where = ", ".join(f"{topic}[{number}]@{start}" for topic, number, start, _ in lost["ranges"])
     report: dict[str, Any] = {"counts": {}, "lateness": [], "trouble": "", "fatal": ""}
     if end.startswith(DEATH):
-        report["searched"] = True
+        report["died"] = {"ranges": lost["ranges"], "begun": lost["begun"]}
         report["trouble"] = (
             f"a Python worker died with the records from {_shortened(where)} on: they are run"
             " again, in parts, until it is known which one kills it, if any does"

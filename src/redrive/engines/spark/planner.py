@@ -13,27 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from redrive.engines.spark import ranges
+from redrive.engines.spark.marks import RivalError
+from redrive.engines.spark.news import News
+from redrive.engines.spark.positions import Fence, Positions
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.search import Search
 from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import DataLossError, View, begin_at, lost
 from redrive.engines.words import Lane
-from redrive.errors import RedriveError
 from redrive.kafka.errors import MissingTopicError
 from redrive.ports import Position
+from redrive.processing.notes import without_notes
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.ports import Clock, Progress
 
-RUN_MARK: Final = "redrive-run:"
 TOPICS_EVERY: Final = 2000
 """Milliseconds between looks at topics (new partitions, made anew) and at who else is there."""
-
-
-class RivalError(RedriveError):
-    """Another run of the app is active."""
 
 
 class PlannersLog(Protocol):
@@ -71,6 +69,8 @@ class Status:
     empty: bool = False
     """Whether there is nothing at all ahead."""
     lost: list[str] = field(default_factory=list)
+    put_back: list[str] = field(default_factory=list)
+    """Progress that the broker had forgotten."""
     trouble: str = ""
     fatal: str = ""
     stopped: bool = False
@@ -95,36 +95,40 @@ class Planner:
         progress: Progress,
         has_members: Callable[[], bool],
         clock: Clock,
+        fence: Callable[[TopicPartition], Fence] | None = None,
     ) -> None:
+        """With `fence`, what it commits itself is fenced as what tasks commit."""
         self._app = app
         self._spec = spec
         self._lane = lane
         self._log = log
-        self._progress = progress
         self._has_members = has_members
         self._clock = clock
-        self._mark = TopicPartition(app.dead_topic, 0)
+        self._positions = Positions(app, spec, progress=progress, clock=clock, fence=fence)
         self._topics: dict[str, tuple[str, int]] = {}
         self._topics_at: int | None = None
         self._made_anew: set[str] = set()
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
         self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
-        self._search = Search(spec.deaths_file(lane))
+        self._search = Search()
         self.status = Status(lane)
 
     def plan(self) -> list[list[Range]]:
         """The next batch: the ranges of each task. Nothing to do is an empty plan."""
         now = self._clock.now()
+        news = News.taken_from(self._spec.batch_file(self._lane))
+        self._positions.reached(news.ends)
         views = self._look(now)
         starts = self._starts(views)
+        self._search.note(starts, news.died)
         ends = {place: view.end for place, view in views.items()}
         self._note(now, starts, ends)
         if self._lane == "retry":
             ends = self._due(now, starts, ends)
         ends = self._up_to_goal(starts, ends)
-        found = ranges.ahead(starts, ends, self._delays, self._spec.max_records)
-        return self._search.tasks(found, starts, self._spec.tasks(self._lane))
+        found = ranges.ahead(starts, ends, self._delays, self._spec.max_records, self._ids())
+        return self._search.tasks(found, self._spec.tasks(self._lane))
 
     def _up_to_goal(
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]
@@ -143,15 +147,36 @@ class Planner:
         if self._topics_at is None or now - self._topics_at >= TOPICS_EVERY:
             self._look_at_topics()
             self._topics_at = now
-        places = [
+        committed = self._committed()
+        places = self._places()
+        bounds = self._log.all_bounds(places)
+        return {place: View(*bounds[place], committed.get(place)) for place in places}
+
+    def _places(self) -> list[TopicPartition]:
+        return [
             TopicPartition(topic, number)
             for topic, (_, count) in self._topics.items()
             for number in range(count)
         ]
-        committed = self._progress.committed([*places, self._mark])
-        check_mark(self._app.name, self._spec.run, committed.get(self._mark))
-        bounds = self._log.all_bounds(places)
-        return {place: View(*bounds[place], committed.get(place)) for place in places}
+
+    def _committed(self) -> dict[TopicPartition, Position]:
+        """What is committed for these very topics; what the broker has forgotten is put back."""
+        found = self._positions.read(self._places(), self._ids())
+        if self._positions.vanished(self._places(), found):
+            # With its topic, perhaps: Kafka deletes the offsets of a topic that is deleted.
+            self._look_at_topics()
+            found = self._positions.read(self._places(), self._ids())
+        for topic in self._positions.of_topics_before(found):
+            self._note_made_anew(topic, "since its progress was committed")
+            found = {place: at for place, at in found.items() if place.topic != topic}
+        gone = self._positions.vanished(self._places(), found)
+        if gone:
+            self.status.put_back += [f"{place}@{at.offset}" for place, at in gone.items()]
+            found |= self._positions.put(gone)
+        return found
+
+    def _ids(self) -> dict[str, str]:
+        return {name: topic_id for name, (topic_id, _) in self._topics.items()}
 
     def _look_at_topics(self) -> None:
         self._check_members()
@@ -162,9 +187,13 @@ class Planner:
                 raise MissingTopicError(name)
             known = self._topics.get(name, found[name])
             if known[0] != found[name][0]:
-                self._report_loss([f'topic "{name}" was deleted and made anew while this app ran'])
-                self._made_anew.add(name)
+                self._note_made_anew(name, "while this app ran")
         self._topics = found
+
+    def _note_made_anew(self, topic: str, when: str) -> None:
+        self._report_loss([f'topic "{topic}" was deleted and made again {when}'])
+        self._made_anew.add(topic)
+        self._positions.forget(topic)
 
     def _waiting_topics(self) -> Collection[str]:
         """The delay topics; also those that no policy uses any more, as records may wait there."""
@@ -194,8 +223,9 @@ class Planner:
             news.update({each.place: Position(each.begin) for each in gone})
         if news:
             # At once: records that come while nothing runs must not be passed by "latest".
-            self._progress.commit(news)
-        return {**starts, **news}
+            starts |= self._positions.put(news)
+        kept = self._positions.keep(starts)
+        return {place: without_notes(position) for place, position in kept.items()}
 
     def _report_loss(self, told: list[str]) -> None:
         if self._app.on_data_loss == "stop":
@@ -246,12 +276,3 @@ class Planner:
             if place.topic in self._delays:
                 status.parked[place.topic] += ends[place] - start.offset
         status.empty = status.lag == 0
-
-
-def check_mark(app: str, run: str, found: Position | None) -> None:
-    """See that this is the newest run of the app: a RivalError says that it is not."""
-    if found is not None and found.metadata not in ("", RUN_MARK + run):
-        raise RivalError(
-            f"another run of the app {app} on Spark has begun and taken over:"
-            " this one stops; what it had not committed is run by the other"
-        )

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-import uuid
 from typing import TYPE_CHECKING, Unpack
 
+from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.durations import Duration, milliseconds
 from redrive.engines import preflight
-from redrive.engines.spark import session
+from redrive.engines.spark import marks, session
 from redrive.engines.spark.handle import Handle, RunError
-from redrive.engines.spark.planner import RUN_MARK
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import From, Lane, Until
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.renewal import renew
 from redrive.loading import load_app
 from redrive.logs import LogFormat, LogLevel
-from redrive.ports import Position
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,11 +53,14 @@ def start(
     settings = load_settings(arguments, app.settings)
     slots = session.check(spark)
     ready = preflight.check(app, settings, target, engine="spark")
+    renew(settings, app.name, next(iter(app.handlers)))
+    run, old_mark = _new_run(app, settings)
     spec = Spec(
         target=target,
         folder=session.folder_of(target),
         settings=settings,
-        run=uuid.uuid4().hex[:12],
+        run=run,
+        old_mark=old_mark,
         scratch=tempfile.mkdtemp(prefix="redrive-"),
         slots=slots,
         once=until == "once",
@@ -79,7 +81,6 @@ def start(
     try:
         session.reach_planners(spark)
         session.probe(spark, spec)
-        _leave_mark(app, spec)
         for lane in handle.lanes[:1] if until == "once" else handle.lanes:
             handle.start_lane(lane)
     except BaseException:
@@ -96,7 +97,14 @@ def _has_delays(app: App, settings: Settings) -> bool:
     return any(app.delay_of(name) is not None for name in found)
 
 
-def _leave_mark(app: App, spec: Spec) -> None:
-    """Tell other runs of this app on Spark that this one is the newest: they stop."""
-    mark = TopicPartition(app.dead_topic, 0)
-    KafkaProgress(spec.settings, app.name).commit({mark: Position(0, RUN_MARK + spec.run)})
+def _new_run(app: App, settings: Settings) -> tuple[str, str]:
+    """A name that tells older runs of this app on Spark to stop, once its planners have said it."""
+    log, progress = KafkaLog(settings, app.name), KafkaProgress(settings, app.name)
+    found = log.topics([*app.handlers, *app.delay_topics])
+    places = [
+        TopicPartition(topic, number)
+        for topic, (_, count) in found.items()
+        for number in range(count)
+    ]
+    run = marks.new_run(WallClock().now(), progress.committed(places).values())
+    return run, marks.replace_old_mark(app, run, progress)

@@ -20,6 +20,8 @@ class Range(NamedTuple):
     """The topic's delay in milliseconds, if it is a delay topic."""
     metadata: str = ""
     """What was committed with `start`."""
+    topic_id: str = ""
+    """Of the topic for which it was planned: another of the same name may come after it."""
     search: Literal["", "alone", "proven"] = ""
     """alone: to see whether it kills its Python worker; proven: its record does, bury it."""
 
@@ -44,6 +46,7 @@ def ahead(
     ends: Mapping[TopicPartition, int],
     delays: Mapping[str, int],
     most: int,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> list[Range]:
     """The ranges that are not empty, with at most so many records in all.
 
@@ -58,7 +61,9 @@ def ahead(
     for place, share in fair_shares(sizes, most).items():
         start, metadata = starts[place]
         if share:
-            found.append(Range(*place, start, start + share, delays.get(place.topic), metadata))
+            topic_id = (topic_ids or {}).get(place.topic, "")
+            delay = delays.get(place.topic)
+            found.append(Range(*place, start, start + share, delay, metadata, topic_id))
     return found
 
 

@@ -42,6 +42,7 @@ class Runtime:
     """One app in one process."""
 
     app: App
+    run: str
     clock: WallClock
     log: KafkaLog
     progress: KafkaProgress
@@ -145,6 +146,7 @@ def _make(spec: Spec) -> Runtime:
     executor.start(dispatcher)
     return Runtime(
         app=app,
+        run=spec.run,
         clock=clock,
         log=KafkaLog(spec.settings, app.name, admin=admin),
         progress=KafkaProgress(spec.settings, app.name, admin=admin),

@@ -7,9 +7,8 @@ worker that died twice with one record alone, which it had begun with.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 from redrive.engines.spark import ranges
 from redrive.engines.spark.halving import PROOF, Suspects
@@ -21,19 +20,21 @@ from redrive.record import TopicPartition
 class Search:
     """The suspected ranges of one lane, and how they are tried."""
 
-    def __init__(self, deaths: Path) -> None:
-        self._deaths = deaths
+    def __init__(self) -> None:
         self._suspects = Suspects()
         self._tried: list[Range] = []
         self._proven: set[TopicPartition] = set()
         self._turn = 0
 
-    def tasks(
-        self, found: Sequence[Range], starts: Mapping[TopicPartition, Position], most: int
-    ) -> list[list[Range]]:
-        """The ranges of each task: what is suspected alone, the others together."""
+    def note(
+        self, starts: Mapping[TopicPartition, Position], died: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Take note of what became of the last batch: what was harmless, and whose worker died."""
         self._note_what_passed(starts)
-        self._note_deaths()
+        self._note_deaths(died)
+
+    def tasks(self, found: Sequence[Range], most: int) -> list[list[Range]]:
+        """The ranges of each task: what is suspected alone, the others together."""
         jobs = self._suspects.share_out(found)
         alone = [job[0] for job in jobs if job[0].place in self._suspects]
         together = [each for job in jobs for each in job if each.place not in self._suspects]
@@ -56,13 +57,8 @@ class Search:
                 self._proven.discard(each.place)
         self._tried = []
 
-    def _note_deaths(self) -> None:
-        try:
-            told = json.loads(self._deaths.read_text())
-        except FileNotFoundError:
-            return
-        self._deaths.unlink()
-        for death in told:
+    def _note_deaths(self, died: Sequence[Mapping[str, Any]]) -> None:
+        for death in died:
             lost = [Range(*each) for each in death["ranges"]]
             if len(lost) == 1 and lost[0].size == 1 and not death["begun"]:
                 # Perhaps it died before: then it was not the record. Alone, it is known.

@@ -10,13 +10,16 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
+from redrive.processing.done_beyond import METADATA_LIMIT
+from redrive.processing.notes import ROOM
 from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.processing.processor import PartitionProcessor
-from redrive.record import Record
+from redrive.record import Record, TopicPartition
 
 if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
@@ -103,10 +106,14 @@ class Slice:
         if not last and now < self._commit_at:
             return
         self._commit_at = now + every
-        position = self.tracker.position()
+        position = self.tracker.position(METADATA_LIMIT - ROOM)
         if position is not None and position != self.committed:
-            self.runtime.progress.commit({self.range.place: position})
+            self.runtime.progress.commit(self._labelled(position))
             self.committed = position
+
+    def _labelled(self, position: Position) -> dict[TopicPartition, Position]:
+        each, run = self.range, self.runtime.run
+        return {each.place: marks.labelled(position, topic_id=each.topic_id, run=run)}
 
     def report(self) -> SliceReport:
         """What became of the range."""
@@ -197,8 +204,7 @@ class TransactionSlice(Slice):
         writes = [write for outcome in ended for write in outcome.writes]
         writes += chain.from_iterable(sent)
         done = len(sent) + sum(offset < end for offset in self._done)
-        progress = {self.range.place: prefix}
-        committing = self._beside.submit(self._producer.commit, writes, progress)
+        committing = self._beside.submit(self._producer.commit, writes, self._labelled(prefix))
         self._under_way = _Commit(committing, prefix, done, ended)
         self._begin()
 

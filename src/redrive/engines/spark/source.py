@@ -8,7 +8,7 @@ in Spark's UI.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from redrive.clock import WallClock
 from redrive.engines.spark import lost_tasks
-from redrive.engines.spark.planner import Planner, RivalError, Status
+from redrive.engines.spark.marks import RivalError
+from redrive.engines.spark.planner import Planner, Status
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load, log_here
 from redrive.engines.spark.spec import Spec
@@ -29,6 +30,8 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import MissingTopicError, NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.transactions import TransactionalProducer
+from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -174,4 +177,11 @@ class Reader(DataSourceStreamReader):
             progress=KafkaProgress(self._spec.settings, app.name, admin=admin),
             has_members=lambda: admin.has_members(app.name),
             clock=WallClock(),
+            fence=self._fence(app.name) if app.delivery == "transaction" else None,
+        )
+
+    def _fence(self, app: str) -> Callable[[TopicPartition], TransactionalProducer]:
+        settings = self._spec.settings
+        return lambda place: TransactionalProducer(
+            settings, f"{app}-{place.topic}-{place.partition}", app
         )

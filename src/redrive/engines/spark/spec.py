@@ -26,7 +26,7 @@ class Spec:
     """Where its module was imported from, in case executors can see it too."""
     settings: Settings
     run: str
-    """Tells this run from others of the same app."""
+    """Tells this run from others of the same app, and which of them is the newest: marks.py."""
     scratch: str
     """A folder of the driver's: stop requests, and what the planners saw."""
     slots: int
@@ -40,6 +40,10 @@ class Spec:
     """How far the retry lane plans ahead; where tasks cannot hold records, not at all."""
     logs: LogOptions = field(default_factory=LogOptions)
     """How the Python processes of Spark log."""
+    keep_every: int = 3_600_000
+    """An offset that has not changed for so many milliseconds is committed again."""
+    old_mark: str = ""
+    """The mark of a run of an older version that is over."""
     inbox_ttl: int | None = None
     """How long ids are remembered, in milliseconds; None: for ever."""
 
@@ -53,9 +57,9 @@ class Spec:
         """Once it exists, nothing new is planned, and tasks end at their next commit."""
         return Path(self.scratch) / "stop"
 
-    def deaths_file(self, lane: Lane) -> Path:
-        """Which tasks of the last batch of a lane lost their Python worker, for its planner."""
-        return Path(self.scratch) / f"deaths-{lane}.json"
+    def batch_file(self, lane: Lane) -> Path:
+        """What became of the last batch of a lane, for its planner."""
+        return Path(self.scratch) / f"batch-{lane}.json"
 
     def status_file(self, lane: Lane) -> Path:
         """What the planner of a lane saw last."""

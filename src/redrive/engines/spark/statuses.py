@@ -50,6 +50,13 @@ class Statuses:
                     '%s lane: DATA LOSS: %s; goes on as on_data_loss="continue" says', lane, loss
                 )
 
+        for place in status.get("put_back", ()):
+            if place not in self._told:
+                self._told.add(place)
+                log.warning(
+                    "%s lane: the broker had forgotten how far %s was: put back", lane, place
+                )
+
     def _tell_trouble(self, lane: Lane, status: Mapping[str, Any]) -> None:
         trouble, before = status.get("trouble", ""), self._trouble.get(lane, "")
         if trouble and not before:

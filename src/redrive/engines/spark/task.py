@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.delivery.flush import FlushDelivery
+from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, SliceReport, TransactionSlice
@@ -131,6 +132,7 @@ class Task:
         """Commit who runs a record alone, as the record itself is committed."""
         rt, place = self.runtime, each.place
         position = with_note(Position(each.start, each.metadata), BEGUN, name)
+        position = marks.labelled(position, topic_id=each.topic_id, run=self._spec.run)
         if rt.app.delivery != "transaction":
             rt.progress.commit({place: position})
             return
@@ -284,8 +286,7 @@ class Task:
         if producer is not None:
             # Only now that the others are fenced off: how far did they come?
             start = max(start, rt.progress.committed([each.place]).get(each.place, start))
-        if each.topic not in rt.topic_ids:
-            rt.topic_ids[each.topic] = rt.log.topic_id(each.topic)
+        rt.topic_ids[each.topic] = each.topic_id or rt.log.topic_id(each.topic)
         if producer is None:
             opened = Slice(rt, each, start)
         else:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from frame_batches import HEAD, spec_of
 
+from redrive.engines.spark import marks
 from redrive.engines.spark.frames.sink import Sink
-from redrive.engines.spark.planner import RUN_MARK
 from redrive.engines.spark.ranges import Range
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.transactions import TransactionalProducer
@@ -42,10 +42,10 @@ def done(place: TopicPartition, offset: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], pa.schema(SCHEMA))
 
 
-def mark(world, target, run: str) -> None:
-    dead = TopicPartition(world.loaded(target).dead_topic, 0)
+def mark(world, place: TopicPartition, run: str) -> None:
+    """What the planner of a run commits before its tasks run."""
     progress = KafkaProgress(world.settings, world.prefix, admin=world.admin)
-    progress.commit({dead: Position(0, RUN_MARK + run)})
+    progress.commit({place: marks.labelled(Position(0), topic_id="", run=run)})
 
 
 def prepared(world):
@@ -61,45 +61,45 @@ def prepared(world):
         spec = spec_of(world, target, run=run)
         return Sink(spec, {place: Range(*place, 0, 2)}, "id", 0)
 
-    return target, place, rival, sink
+    return place, rival, sink
 
 
 def test_a_task_that_is_left_over_from_a_run_before_fences_nobody_off(world):
-    target, place, rival, sink = prepared(world)
-    mark(world, target, "new")
+    place, rival, sink = prepared(world)
+    mark(world, place, "2-new")
     theirs = rival()
-    report = sink("old").deliver(iter([done(place, 0), done(place, 1)]))
+    report = sink("1-old").deliver(iter([done(place, 0), done(place, 1)]))
     assert "another run" in report.fatal
     theirs.commit([Write(world.topic("out"), None, b"theirs")], {place: Position(1)})
     assert world.values("out") == [b"theirs"]
 
 
 def test_a_task_that_is_fenced_off_by_a_newer_run_ends_the_run(world):
-    target, place, rival, sink = prepared(world)
+    place, rival, sink = prepared(world)
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield done(place, 0)
-        mark(world, target, "new")
+        mark(world, place, "2-new")
         rival()
         yield done(place, 1)
 
-    report = sink("old").deliver(rows())
+    report = sink("1-old").deliver(rows())
     assert "another run" in report.fatal
-    assert world.committed("in") == {}
+    assert world.committed("in")[place].offset == 0
 
 
 def test_a_task_that_is_fenced_off_by_one_that_was_given_up_is_tried_again(world):
-    target, place, rival, sink = prepared(world)
-    mark(world, target, "this")
+    place, rival, sink = prepared(world)
+    mark(world, place, "1-this")
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield done(place, 0)
         rival()
         yield done(place, 1)
 
-    report = sink("this").deliver(rows())
+    report = sink("1-this").deliver(rows())
     assert report.fatal == ""
     assert "had given up" in report.trouble
-    assert world.committed("in") == {}
-    again = sink("this").deliver(iter([done(place, 0), done(place, 1)]))
+    assert world.committed("in")[place].offset == 0
+    again = sink("1-this").deliver(iter([done(place, 0), done(place, 1)]))
     assert (again.trouble, again.end) == ("", 2)

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import signals
+from redrive.engines.spark import marks
 from redrive.engines.spark.frames import accounts
 from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
 from redrive.engines.spark.frames.columns import KINDS
@@ -18,13 +19,13 @@ from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
 from redrive.engines.spark.frames.process import Process
 from redrive.engines.spark.frames.reports import RangeReport
 from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter, Writer
-from redrive.engines.spark.planner import check_mark
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import user_headers
 from redrive.handler import undeclared
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Columns
+from redrive.ports import Position
 from redrive.processing.causes import Tally, merged
 from redrive.processing.outcomes import Outcome
 from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
@@ -152,16 +153,19 @@ class Delivery:
             start = self._committed() if again else each.start
             every = self._spec.commit_every / 1000
             writer = FlushWriter(
-                kept.publisher, kept.progress, each.place, start=start, every=every
+                kept.publisher, kept.progress, each.place, start=start, every=every, at=self._at
             )
             return writer, start
         # A task that is left over from a run before must not fence off those of this one.
-        mark = TopicPartition(app.dead_topic, 0)
-        check_mark(app.name, self._spec.run, kept.progress.committed([mark]).get(mark))
+        marks.look(app.name, self._spec.run, each.place, kept.progress)
         producer = TransactionalProducer(self._spec.settings, app.name, each.place)
         # Only now that the others are fenced off: how far did they come?
         start = self._committed()
-        return TransactionWriter(producer, each.place, start=start), start
+        return TransactionWriter(producer, each.place, start=start, at=self._at), start
+
+    def _at(self, offset: int) -> Position:
+        topic_id, run = self._range.topic_id, self._spec.run
+        return marks.labelled(Position(offset), topic_id=topic_id, run=run)
 
     def _committed(self) -> int:
         place = self._range.place

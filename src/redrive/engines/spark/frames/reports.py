@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from redrive.engines.spark.frames.accounts import RowsError
-from redrive.engines.spark.planner import RivalError
+from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import SliceReport
 from redrive.errors import ConfigurationError, RedriveError

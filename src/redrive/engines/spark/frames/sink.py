@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
+from redrive.engines.spark import marks
 from redrive.engines.spark.frames import reports
 from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.process import process
 from redrive.engines.spark.frames.reports import RangeReport
-from redrive.engines.spark.planner import RivalError, check_mark
+from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import log_here
 from redrive.engines.spark.spec import Spec
@@ -140,9 +141,9 @@ class Sink:
         if not isinstance(error, FencedError):
             return error
         kept = process(self.spec)
-        mark = TopicPartition(kept.app.dead_topic, 0)
         try:
-            check_mark(kept.app.name, self.spec.run, kept.progress.committed([mark]).get(mark))
+            for place in self.ranges:
+                marks.look(kept.app.name, self.spec.run, place, kept.progress)
         except RivalError as rival:
             return rival
         except RedriveError as trouble:

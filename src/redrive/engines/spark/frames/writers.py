@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic
@@ -70,13 +71,16 @@ class FlushWriter:
         *,
         start: int,
         every: float,
+        at: Callable[[int], Position] = Position,
     ) -> None:
+        """What is committed for an offset is said by `at`."""
         self.committed = start
         self.counts: Counter[str] = Counter()
         self.causes: list[Seen] = []
         self._publisher = publisher
         self._progress = progress
         self._place = place
+        self._at = at
         self._every = every
         self._commit_at = monotonic() + every
         self._waiting: deque[tuple[Chunk, Handover | None]] = deque()
@@ -117,7 +121,7 @@ class FlushWriter:
             raise
         finally:
             if end != self.committed:
-                self._progress.commit({self._place: Position(end)})
+                self._progress.commit({self._place: self._at(end)})
                 self.committed = end
             self._commit_at = monotonic() + self._every
 
@@ -143,13 +147,19 @@ class TransactionWriter:
     """Writes and progress of contiguous rows in one transaction, committed beside the work."""
 
     def __init__(
-        self, producer: TransactionalProducer, place: TopicPartition, *, start: int
+        self,
+        producer: TransactionalProducer,
+        place: TopicPartition,
+        *,
+        start: int,
+        at: Callable[[int], Position] = Position,
     ) -> None:
         self.committed = start
         self.counts: Counter[str] = Counter()
         self.causes: list[Seen] = []
         self._producer = producer
         self._place = place
+        self._at = at
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
         self._under_way: tuple[Chunk, Future[None]] | None = None
         self._next: Chunk | None = None
@@ -186,7 +196,7 @@ class TransactionWriter:
         chunk, self._next = self._next, None
         if chunk is None or chunk.end == self.committed:
             return
-        position = {self._place: Position(chunk.end)}
+        position = {self._place: self._at(chunk.end)}
         committing = self._beside.submit(self._producer.commit, chunk.writes, position)
         self._under_way = (chunk, committing)
 

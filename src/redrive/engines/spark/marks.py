@@ -1,0 +1,98 @@
+"""Marks: every offset that a run on Spark commits says which run it was, and of which topic.
+
+Both are notes in the commit's metadata. By the run (`s1:`) an older one finds out that a newer one
+has begun, and stops; the topics that carry it are those that the app reads anyway. By the topic's
+id (`t1:`) an offset that a late task committed for a topic that was deleted meanwhile is not taken
+for progress in its successor of the same name.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from redrive.errors import RedriveError
+from redrive.kafka.errors import BrokerError
+from redrive.ports import Position
+from redrive.processing.notes import RUN, TOPIC, noted, with_note
+from redrive.record import TopicPartition
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.ports import Progress
+
+OLD_MARK: Final = "redrive-run:"
+"""How versions before this one marked a run: once, beside an offset of the dead topic."""
+
+
+class RivalError(RedriveError):
+    """Another run of the app is active."""
+
+
+def labelled(position: Position, *, topic_id: str, run: str) -> Position:
+    """The position as a run commits it."""
+    return with_note(with_note(position, RUN, run), TOPIC, topic_id)
+
+
+def new_run(now: int, found: Iterable[Position]) -> str:
+    """A name for a run, newer than all that have left their mark, whatever the clocks say."""
+    newest = max((_order(noted(each, RUN))[0] for each in found), default=0)
+    return f"{max(now, newest + 1)}-{uuid.uuid4().hex[:12]}"
+
+
+def check(app: str, run: str, found: Iterable[Position]) -> None:
+    """See that this is the newest run of the app: a RivalError says that it is not."""
+    newest = max((noted(each, RUN) for each in found), key=_order, default="")
+    if _order(newest) > _order(run):
+        raise taken_over(app)
+
+
+def look(app: str, run: str, place: TopicPartition, progress: Progress) -> None:
+    """The same for a task, before it fences anybody off: by its partition and its topic's first.
+
+    A planner marks the first partition of each topic before it has anything run.
+    """
+    check(app, run, progress.committed({place, TopicPartition(place.topic, 0)}).values())
+
+
+def taken_over(app: str) -> RivalError:
+    """What the older of two runs says."""
+    return RivalError(
+        f"another run of the app {app} on Spark has begun and taken over:"
+        " this one stops; what it had not committed is run by the other"
+    )
+
+
+def _order(run: str) -> tuple[int, str]:
+    began, _, rest = run.partition("-")
+    return (int(began), rest) if began.isdecimal() else (0, run)
+
+
+def old_place(app: App) -> TopicPartition:
+    """Where versions before this one leave their mark, and look for it."""
+    return TopicPartition(app.dead_topic, 0)
+
+
+def replace_old_mark(app: App, run: str, progress: Progress) -> str:
+    """Have runs of versions before this one stop; returns a mark that could not be replaced.
+
+    Only where one of them has left its mark: it asks for the right to read the dead topic, and
+    shows as lag of that topic. Who has not that right has no such run either.
+    """
+    place = old_place(app)
+    found = progress.committed([place]).get(place)
+    if found is None or not found.metadata.startswith(OLD_MARK):
+        return ""
+    try:
+        progress.commit({place: found._replace(metadata=OLD_MARK + run)})
+    except BrokerError:
+        return found.metadata
+    return ""
+
+
+def check_old_mark(app: str, run: str, found: Position | None, *, known: str) -> None:
+    """See that no run of a version before this one has begun later; `known` is none."""
+    theirs = "" if found is None else found.metadata
+    if theirs.startswith(OLD_MARK) and theirs not in (OLD_MARK + run, known):
+        raise taken_over(app)

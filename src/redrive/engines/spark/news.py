@@ -1,0 +1,50 @@
+"""News: what became of a lane's last batch, from the driver to the planner.
+
+The planner is in a process of its own, and plans after the batch has ended: a file is enough.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from redrive.record import TopicPartition
+
+
+class News(NamedTuple):
+    """What became of a batch."""
+
+    died: Sequence[Mapping[str, Any]] = ()
+    """The ranges of each task whose own Python worker died, and whether it had begun with one."""
+    ends: Mapping[TopicPartition, int] = MappingProxyType({})
+    """How far its tasks have committed."""
+
+    @classmethod
+    def of(cls, reports: Iterable[Mapping[str, Any]]) -> News:
+        """The news in the reports of a batch."""
+        died = [report["died"] for report in reports if "died" in report]
+        ends = {
+            TopicPartition(report["topic"], report["partition"]): report["end"]
+            for report in reports
+            if "topic" in report
+        }
+        return cls(died, ends)
+
+    def write(self, path: Path) -> None:
+        """Leave them for the planner."""
+        path.write_text(
+            json.dumps([self.died, [[*place, end] for place, end in self.ends.items()]])
+        )
+
+    @classmethod
+    def taken_from(cls, path: Path) -> News:
+        """What the driver has left, once."""
+        try:
+            died, ends = json.loads(path.read_text())
+        except FileNotFoundError:
+            return cls()
+        path.unlink()
+        return cls(died, {TopicPartition(topic, number): end for topic, number, end in ends})

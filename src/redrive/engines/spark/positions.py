@@ -1,0 +1,158 @@
+"""Positions: the progress of one lane's partitions, begun by the planner and kept alive by it.
+
+Nobody on Spark joins the group, so brokers forget an offset some time after it was committed
+(`offsets.retention.minutes`, 7 days by default), also under a run that is alive: the partition
+would begin again, or be passed over. So what has not changed is committed again in time. And what
+is gone nevertheless is put back from memory: when a group had members before, all of its offsets
+are forgotten at once, that long after the last member left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, Protocol
+
+from redrive.engines.spark import marks
+from redrive.engines.spark.spec import Spec
+from redrive.ports import Position
+from redrive.processing.notes import RUN, TOPIC, noted
+from redrive.record import TopicPartition, Write
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.ports import Clock, Progress
+
+_AT_ONCE: Final = 8
+"""So many partitions are fenced off at the same time: each takes a producer of its own."""
+
+
+class Fence(Protocol):
+    """A producer that has fenced off whoever had the partition before."""
+
+    def commit(
+        self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]
+    ) -> None: ...
+
+
+class Positions:
+    """The committed offsets of the partitions of one lane."""
+
+    def __init__(
+        self,
+        app: App,
+        spec: Spec,
+        *,
+        progress: Progress,
+        clock: Clock,
+        fence: Callable[[TopicPartition], Fence] | None,
+    ) -> None:
+        """With `fence`, an offset is committed only if nobody can have moved it meanwhile."""
+        self._app = app
+        self._spec = spec
+        self._progress = progress
+        self._clock = clock
+        self._fence = fence
+        self._ids: dict[str, str] = {}
+        self._found: dict[TopicPartition, Position] = {}
+        self._known: dict[TopicPartition, Position] = {}
+        self._since: dict[TopicPartition, int] = {}
+        """When a partition's offset was committed, as far as is known."""
+
+    def read(
+        self, places: Sequence[TopicPartition], ids: Mapping[str, str]
+    ) -> dict[TopicPartition, Position]:
+        """What is committed, by whomever; a RivalError says that a newer run has begun."""
+        self._ids = dict(ids)
+        old = marks.old_place(self._app)
+        found = self._progress.committed([*places, old])
+        app, run = self._app.name, self._spec.run
+        marks.check_old_mark(app, run, found.pop(old, None), known=self._spec.old_mark)
+        marks.check(app, run, found.values())
+        self._found = found
+        return dict(found)
+
+    def of_topics_before(self, found: Mapping[TopicPartition, Position]) -> set[str]:
+        """The topics that were made again since one of these was committed."""
+        return {
+            place.topic
+            for place, position in found.items()
+            if (noted(position, TOPIC) or self._ids[place.topic]) != self._ids[place.topic]
+        }
+
+    def vanished(
+        self, places: Iterable[TopicPartition], found: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, Position]:
+        """What was committed when it was last looked at, and is not any more."""
+        return {
+            place: self._known[place]
+            for place in places
+            if place in self._known and place not in found
+        }
+
+    def reached(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Take note of what tasks have committed since it was last looked at."""
+        for place, end in ends.items():
+            known = self._known.get(place)
+            if known is not None and end > known.offset:
+                self._known[place] = Position(end)
+
+    def forget(self, topic: str) -> None:
+        """A topic was made again: what is known of it is of the one before."""
+        self._known = {place: at for place, at in self._known.items() if place.topic != topic}
+
+    def put(self, news: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
+        """Commit these instead of what was read; returns what is committed then.
+
+        Where it is fenced, that is what a task of another run committed meanwhile, if one did.
+        """
+        marked = {place: self._labelled(place, position) for place, position in news.items()}
+        if self._fence is None:
+            self._progress.commit(marked)
+            done = marked
+        else:
+            with ThreadPoolExecutor(_AT_ONCE) as side_by_side:
+                done = dict(side_by_side.map(self._put_fenced, *zip(*marked.items(), strict=True)))
+        now = self._clock.now()
+        self._since.update(dict.fromkeys(done, now))
+        return done
+
+    def _put_fenced(
+        self, place: TopicPartition, position: Position
+    ) -> tuple[TopicPartition, Position]:
+        assert self._fence is not None  # noqa: S101 -- asked by the only caller
+        producer = self._fence(place)
+        # Only now that the others are fenced off: how far did they come?
+        found = self._progress.committed([place]).get(place)
+        if found is not None and found != self._found.get(place):
+            return place, found
+        producer.commit([], {place: position})
+        return place, position
+
+    def keep(self, found: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
+        """Commit again what was committed long ago, or by another run; returns what is then.
+
+        At the beginning that is everything: nobody knows how old it is. Where it is fenced, a few
+        at a time, and first of all the first partition of each topic, which carries the mark.
+        """
+        now = self._clock.now()
+        for place, position in found.items():
+            known = self._known.get(place, position)
+            if known != position and noted(position, RUN) == self._spec.run:
+                self._since[place] = now
+        due = [
+            place
+            for place in sorted(found, key=lambda each: (each.partition, each.topic))
+            if not 0 <= now - self._since.get(place, -self._spec.keep_every) < self._spec.keep_every
+        ]
+        if self._fence is not None:
+            firsts = sum(place.partition == 0 for place in due)
+            due = due[: max(firsts, _AT_ONCE)]
+        kept = self.put({place: found[place] for place in due}) if due else {}
+        current = {**found, **kept}
+        self._known = dict(current)
+        return current
+
+    def _labelled(self, place: TopicPartition, position: Position) -> Position:
+        topic_id = self._ids[place.topic]
+        return marks.labelled(position, topic_id=topic_id, run=self._spec.run)
