@@ -23,6 +23,7 @@ from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
 from redrive.engines.words import Lane
+from redrive.kafka.errors import NoLeaderError
 from redrive.kafka.transactions import FencedError
 from redrive.ports import Position, Progress
 from redrive.processing.dispatcher import Dispatcher
@@ -67,6 +68,10 @@ class MemoryLog:
         self._broker = broker
         self.stable: dict[TopicPartition, int] = {}
         """Where open transactions begin: nobody may read past."""
+        self.without_leader: set[TopicPartition] = set()
+
+    def leaderless(self, names: Collection[str]) -> set[TopicPartition]:
+        return {place for place in self.without_leader if place.topic in names}
 
     def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]:
         there = [name for name in names if self._broker.partitions(name)]
@@ -84,6 +89,8 @@ class MemoryLog:
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int]]:
         found = {}
+        if self.without_leader & {*partitions}:
+            raise NoLeaderError(partitions)
         for place in partitions:
             begin, end = self._broker.bounds(place)
             found[place] = (begin, min(end, self.stable.get(place, end)))
@@ -95,8 +102,10 @@ class MemoryLog:
         return {place: self._since(place, time) for place, time in times.items()}
 
     def lots(
-        self, partition: TopicPartition, start: int, end: int, *, size: int
+        self, partition: TopicPartition, start: int, end: int, *, size: int, wait: float = 0
     ) -> Iterator[list[Record]]:
+        while partition in self.without_leader:
+            yield []
         records = self._broker.read(partition, start, end)
         for first in range(0, len(records), size):
             yield records[first : first + size]

@@ -9,9 +9,11 @@ import pytest
 from memory_engine import MiniSpark, WorkerDied, memory_runtime
 
 from redrive import App, Backoff, InPlace, Retry, RetryPolicy
+from redrive.engines.spark import slices
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import TransactionSlice
 from redrive.envelope import parse
+from redrive.kafka.errors import OffsetsGoneError
 from redrive.ports import Position
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Record, TopicPartition, Write
@@ -93,6 +95,47 @@ def test_what_was_done_beyond_a_gap_is_not_run_again():
     assert refusing is False
     assert sorted(calls) == [b"0", b"0", b"1", b"2", b"3"]
     assert spark.committed(PLACE) == Position(4)
+
+
+# One range of several
+
+
+def test_a_range_of_which_nothing_comes_holds_up_no_other():
+    spark = mini(copying(), partitions=2, batch_deadline=300)
+    for number in range(2):
+        spark.send("in", *numbers(500), partition=number)
+    spark.log.without_leader = {TopicPartition("in", 0)}
+    silent, other = spark.run_task([Range("in", 0, 0, 500), Range("in", 1, 0, 500)])
+    assert (other.end, other.trouble) == (500, "")
+    assert (silent.end, silent.fatal) == (0, "")
+    assert spark.values("out") == numbers(500)
+
+
+def test_a_range_that_stays_silent_says_so(monkeypatch):
+    monkeypatch.setattr(slices, "_SILENCE", 0.1)
+    spark = mini(copying(), batch_deadline=300)
+    spark.send("in", *numbers(5))
+    spark.log.without_leader = {PLACE}
+    (silent,) = spark.run_task([Range("in", 0, 0, 5)])
+    assert silent.trouble.startswith("in[0]: nothing to read at offset 0 for 0 s, though the log")
+
+
+def test_a_range_that_cannot_be_read_ends_alone(monkeypatch):
+    spark = mini(copying(), partitions=2)
+    for number in range(2):
+        spark.send("in", *numbers(50), partition=number)
+    read = spark.log.lots
+
+    def lots(partition, start, end, **options):
+        yield from read(partition, start, 10 if partition == PLACE else end, **options)
+        if partition == PLACE:
+            raise OffsetsGoneError(partition, 10)
+
+    monkeypatch.setattr(spark.log, "lots", lots)
+    gone, other = spark.run_task([Range("in", 0, 0, 50), Range("in", 1, 0, 50)])
+    assert (other.end, other.trouble) == (50, "")
+    assert gone.end == 10  # what had been read is done
+    assert "in[0]: offset 10 is not in the log" in gone.trouble
 
 
 # When it ends

@@ -3,6 +3,7 @@
 BrokerError                 the broker could not be asked, or said no
 ├── NotAllowedError         this user lacks a permission: asking again does not help
 ├── MissingTopicError       there is no such topic
+├── NoLeaderError           no broker leads a partition now
 └── OffsetsGoneError        the log does not hold the offset that was asked for
 
 Nothing here imports librdkafka: reasons are named as Kafka's protocol names them.
@@ -10,7 +11,7 @@ Nothing here imports librdkafka: reasons are named as Kafka's protocol names the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from redrive.errors import PublishError, RedriveError, Refusal
@@ -52,6 +53,15 @@ class MissingTopicError(BrokerError):
         self.topic = topic
 
 
+class NoLeaderError(BrokerError):
+    """No broker leads a partition now."""
+
+    def __init__(self, partitions: Collection[TopicPartition]) -> None:
+        super().__init__(
+            f"no leader for some of {', '.join(map(str, partitions))}: check the brokers"
+        )
+
+
 class OffsetsGoneError(BrokerError):
     """The log does not hold the offset that was asked for."""
 
@@ -69,6 +79,14 @@ def ends_before(partition: TopicPartition, found: int, wanted: int) -> BrokerErr
     return BrokerError(
         f"{partition} ends at offset {found}, before {wanted}, to where it was asked for: ask for"
         " its bounds again; if they stay so, a broker came back with a shorter log"
+    )
+
+
+def silent(partition: TopicPartition, reached: int, end: int, seconds: float) -> BrokerError:
+    """Nothing came, though something is there."""
+    return BrokerError(
+        f"{partition}: nothing to read at offset {reached} for {seconds:.0f} s, though the log goes"
+        f" to {end} at least: check the broker that leads it"
     )
 
 

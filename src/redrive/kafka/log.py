@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import confluent_kafka
@@ -23,10 +24,12 @@ from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.errors import (
     BrokerError,
     MissingTopicError,
+    NoLeaderError,
     OffsetsGoneError,
     ends_before,
     is_not_allowed,
     not_allowed,
+    silent,
 )
 from redrive.kafka.headers import headers_of
 from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
@@ -80,6 +83,15 @@ class KafkaLog:
         found = self._admin.topics(names)
         return {name: (_id_of(one), len(one.partitions)) for name, one in found.items()}
 
+    def leaderless(self, names: Collection[str]) -> set[TopicPartition]:
+        """The partitions of these topics that no broker leads now: nobody can read them."""
+        return {
+            TopicPartition(name, one.id)
+            for name, topic in self._admin.topics(names).items()
+            for one in topic.partitions
+            if one.leader is None
+        }
+
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The first readable offset, and the last stable one: open transactions are not passed."""
         return self.all_bounds([partition])[partition]
@@ -97,9 +109,7 @@ class KafkaLog:
             )
         except _NoLeaderError:
             self._check_there(partitions)
-            raise BrokerError(
-                f"no leader for some of {', '.join(map(str, partitions))}: check the brokers"
-            ) from None
+            raise NoLeaderError(partitions) from None
 
     def appended_since(
         self, times: Mapping[TopicPartition, int]
@@ -120,24 +130,30 @@ class KafkaLog:
         return [record for lot in self.lots(partition, start, end) for record in lot]
 
     def lots(
-        self, partition: TopicPartition, start: int, end: int, *, size: int = _LOT
+        self,
+        partition: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        size: int = _LOT,
+        wait: float = _SILENCE,
     ) -> Iterator[list[Record]]:
-        """The same as they arrive, so that a large range need not be held at once."""
+        """The same as they arrive, so that a large range need not be held at once.
+
+        A lot is empty when nothing has come for so many seconds as `wait` says.
+        """
         if start >= end:
             return
         reader = self._take_reader(partition.topic)
         consumer = reader.consumer
         consumer.assign([_kafkas(partition, start)])
-        silent = False
+        reading = _Reading(partition, end, start)
         try:
-            yield from self._lots(consumer, partition, start, end, size)
-        except _SilentError:
-            silent = True
-            raise
+            yield from self._lots(consumer, reading, size, wait)
         finally:
             # An assigned consumer goes on fetching, for nobody.
             consumer.unassign()
-            if silent:
+            if reading.silence >= _SILENCE:
                 consumer.close()  # after an outage one stayed silent for a minute: the next is new
             else:
                 with self._lock:
@@ -151,34 +167,34 @@ class KafkaLog:
             reader.consumer.close()
 
     def _lots(
-        self, consumer: Consumer, partition: TopicPartition, start: int, end: int, size: int
+        self, consumer: Consumer, reading: _Reading, size: int, wait: float
     ) -> Iterator[list[Record]]:
-        heard = time.monotonic()
-        reached = start
+        partition, end = reading.partition, reading.end
         while True:
-            messages = _next(consumer, size)
-            lot, reached, progressed = _sort_out(messages, partition, end, reached)
-            if lot:
+            messages = _next(consumer, size, wait)
+            lot, reading.reached, progressed = _sort_out(messages, partition, end, reading.reached)
+            if progressed:
+                reading.silent_since = None
+            else:
+                self._check_silence(reading, wait)
+            if lot or not progressed:
                 yield lot
-            if reached >= end:
+            if reading.reached >= end:
                 return
-            # After the lot was handled: a slow reader is not a silent broker.
-            heard = time.monotonic() if progressed else heard
-            self._check_silence(partition, heard, reached, end)
 
-    def _check_silence(
-        self, partition: TopicPartition, heard: float, reached: int, end: int
-    ) -> None:
-        silence = time.monotonic() - heard
-        if silence >= _SILENCE:
-            self._check_there([partition])
+    def _check_silence(self, reading: _Reading, waited: float) -> None:
+        if reading.silent_since is None:
+            # Not from the last lot on: a slow reader is not a silent broker.
+            reading.silent_since = time.monotonic() - waited
+            reading.asked = 0.0
+        silence = reading.silence
+        if silence >= reading.asked + _SILENCE:
+            reading.asked = silence
+            self._check_there([reading.partition])
         if silence >= self._patience:
-            if self.bounds(partition)[1] < end:
-                raise ends_before(partition, reached, end)
-            raise _SilentError(
-                f"{partition}: nothing to read at offset {reached} for {silence:.0f} s, though the"
-                f" log goes to {end} at least: check the broker that leads it"
-            )
+            if self.bounds(reading.partition)[1] < reading.end:
+                raise ends_before(reading.partition, reading.reached, reading.end)
+            raise silent(reading.partition, reading.reached, reading.end, silence)
 
     def _check_there(self, partitions: Collection[TopicPartition]) -> None:
         for topic, number in partitions:
@@ -220,8 +236,21 @@ def _id_of(topic: TopicDescription) -> str:
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
-class _SilentError(BrokerError):
-    """Nothing came, though something is there."""
+@dataclass
+class _Reading:
+    """How far the reading of a range has come, and since when nothing came."""
+
+    partition: TopicPartition
+    end: int
+    reached: int
+    silent_since: float | None = None
+    asked: float = 0.0
+    """How long the silence was when it was last asked whether the topic is there."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a word."""
+        return 0.0 if self.silent_since is None else time.monotonic() - self.silent_since
 
 
 class _NoLeaderError(Exception):
@@ -265,9 +294,9 @@ def _list_since(
     return found
 
 
-def _next(consumer: Consumer, size: int) -> list[Message]:
+def _next(consumer: Consumer, size: int, wait: float) -> list[Message]:
     """Wait for one, and take with it what is there: `consume` would wait for a full lot."""
-    message = consumer.poll(_SILENCE)
+    message = consumer.poll(wait)
     if message is None:
         return []
     return [message, *consumer.consume(size - 1, 0)] if size > 1 else [message]

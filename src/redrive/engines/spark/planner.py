@@ -21,7 +21,7 @@ from redrive.engines.spark.search import Search
 from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import DataLossError, View, begin_at, lost
 from redrive.engines.words import Lane
-from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.errors import MissingTopicError, NoLeaderError
 from redrive.ports import Position
 from redrive.processing.notes import without_notes
 from redrive.record import TopicPartition
@@ -40,6 +40,8 @@ class PlannersLog(Protocol):
     def names(self, prefix: str) -> list[str]: ...
 
     def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]: ...
+
+    def leaderless(self, names: Collection[str]) -> set[TopicPartition]: ...
 
     def all_bounds(
         self, partitions: Collection[TopicPartition]
@@ -107,9 +109,12 @@ class Planner:
         self._positions = Positions(app, spec, progress=progress, clock=clock, fence=fence)
         self._topics: dict[str, tuple[str, int]] = {}
         self._topics_at: int | None = None
+        self._leaderless: set[TopicPartition] = set()
         self._made_anew: set[str] = set()
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
+        self._goal_later: set[TopicPartition] = set()
+        """Partitions that had no leader at the start: how far they go is not known yet."""
         self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
         self._search = Search()
         self.status = Status(lane)
@@ -134,8 +139,10 @@ class Planner:
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         if self._goal is None:
-            self._goal = dict(ends)
-        self.status.reached = all(
+            self._goal, self._goal_later = dict(ends), set(self._leaderless)
+        self._goal |= {place: ends[place] for place in self._goal_later & ends.keys()}
+        self._goal_later -= ends.keys()
+        self.status.reached = not self._leaderless and all(
             starts[place].offset >= goal for place, goal in self._goal.items() if place in starts
         )
         if not self._spec.once:
@@ -148,9 +155,26 @@ class Planner:
             self._look_at_topics()
             self._topics_at = now
         committed = self._committed()
-        places = self._places()
-        bounds = self._log.all_bounds(places)
-        return {place: View(*bounds[place], committed.get(place)) for place in places}
+        return {
+            place: View(*bounds, committed.get(place)) for place, bounds in self._bounds().items()
+        }
+
+    def _bounds(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The bounds of all partitions that have a leader: the others wait, and hold up nobody."""
+        before = self._leaderless
+        try:
+            return self._log.all_bounds([each for each in self._places() if each not in before])
+        except NoLeaderError:
+            self._leaderless = self._log.leaderless(list(self._topics))
+            if self._leaderless == before:
+                raise
+            return self._bounds()
+
+    @property
+    def waits_for(self) -> str:
+        """What is not planned though it should be, and why."""
+        waiting = ", ".join(map(str, sorted(self._leaderless)))
+        return f"for a leader of {waiting}: check the brokers; the others go on" if waiting else ""
 
     def _places(self) -> list[TopicPartition]:
         return [
@@ -189,6 +213,8 @@ class Planner:
             if known[0] != found[name][0]:
                 self._note_made_anew(name, "while this app ran")
         self._topics = found
+        if self._leaderless:
+            self._leaderless = self._log.leaderless(list(names))
 
     def _note_made_anew(self, topic: str, when: str) -> None:
         self._report_loss([f'topic "{topic}" was deleted and made again {when}'])
@@ -275,4 +301,4 @@ class Planner:
         for place, start in starts.items():
             if place.topic in self._delays:
                 status.parked[place.topic] += ends[place] - start.offset
-        status.empty = status.lag == 0
+        status.empty = status.lag == 0 and not self._leaderless

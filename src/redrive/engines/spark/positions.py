@@ -150,7 +150,7 @@ class Positions:
             due = due[: max(firsts, _AT_ONCE)]
         kept = self.put({place: found[place] for place in due}) if due else {}
         current = {**found, **kept}
-        self._known = dict(current)
+        self._known |= current
         return current
 
     def _labelled(self, place: TopicPartition, position: Position) -> Position:

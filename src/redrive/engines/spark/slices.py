@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
+from redrive.errors import RedriveError
+from redrive.kafka.errors import silent
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 4_000
 """The most records of a range in flight."""
+_SILENCE: Final = 1.0
+"""Seconds without a record after which a range that ends unread says so."""
 TRANSACTION: Final = 20_000
 """The most records of one transaction."""
 TRANSACTION_EVERY: Final = 1.0
@@ -61,7 +65,11 @@ class Slice:
         )
         self.counts: Counter[str] = Counter()
         self.committed = start
-        self._lots = runtime.log.lots(each.place, start.offset, each.end, size=WINDOW // 4)
+        self.trouble = ""
+        """Why it cannot be read any further, if it cannot."""
+        self._lots = runtime.log.lots(each.place, start.offset, each.end, size=WINDOW // 4, wait=0)
+        self._reached = start.offset
+        self._silent_since: float | None = None
         self._commit_at = 0.0
 
     @property
@@ -75,16 +83,27 @@ class Slice:
         return self.exhausted and self.tracker.in_flight == 0
 
     def read(self) -> list[Record]:
-        """The next records; none is the end of the range."""
-        records = next(self._lots, None)
+        """The next records, if some are there; other ranges of the task do not wait for them."""
+        try:
+            records = next(self._lots, None)
+        except RedriveError as error:
+            self.trouble = str(error)
+            self.exhausted = True
+            return []
         if records is None:
             self.exhausted = True
             self.tracker.received_up_to(self.range.end)
             return []
+        if records:
+            self._reached = records[-1].offset + 1
+        self._silent_since = None if records else self._silent_since or monotonic()
         return records
 
     def stop_reading(self) -> None:
         """Read nothing more."""
+        silence = monotonic() - (self._silent_since or monotonic())
+        if not self.exhausted and silence > _SILENCE:
+            self.trouble = str(silent(self.range.place, self._reached, self.range.end, silence))
         if isinstance(self._lots, Iterator) and hasattr(self._lots, "close"):
             self._lots.close()
         self.exhausted = True
@@ -125,6 +144,7 @@ class Slice:
             self.committed.offset,
             each.delay,
             dict(self.counts),
+            self.trouble,
         )
 
     def close(self) -> None:

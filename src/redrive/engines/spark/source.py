@@ -135,7 +135,7 @@ class Reader(DataSourceStreamReader):
             self._tell(trouble=str(error))
             Event().wait(_TROUBLE_WAIT)
             return []
-        self._tell(plan=plan)
+        self._tell(plan=plan, trouble=self._planner.waits_for)
         if not plan:
             Event().wait(_NOTHING_WAIT)
         return plan

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive.spark")
 
 _IDLE_WAIT: Final = 0.02
+_READ_WAIT: Final = 0.002
+"""Seconds, while records are on their way from a broker."""
 _OUT_OF_MEMORY: Final = 137
 _ENDS_THE_RUN: Final = (FencedError, NotAllowedError)
 _PUMP_EVERY: Final = 0.2
@@ -163,10 +165,11 @@ class Task:
         moved = False
         for each in self._slices:
             if each.wants_records:
-                records = self._run_at_once(each.processor, each.read())
+                read = each.read()
+                records = self._run_at_once(each.processor, read)
                 if records:
                     self.runtime.dispatcher.offer(each.processor, records)
-                moved = True
+                moved = moved or bool(read) or each.exhausted
         return moved
 
     def _run_at_once(
@@ -204,7 +207,8 @@ class Task:
             self._settle(wait=_IDLE_WAIT / 4)
             return
         upcoming = dispatcher.tick()
-        seconds = _IDLE_WAIT
+        reading = any(each.wants_records for each in self._slices)
+        seconds = _READ_WAIT if reading else _IDLE_WAIT
         if upcoming is not None:
             seconds = min(seconds, max(0.0, (upcoming - self.runtime.clock.now()) / 1000))
         with dispatcher.changed:
@@ -330,7 +334,7 @@ class Task:
         try:
             self._open(each, self._fence_off([each]).get(each.place))
             opened = self._slices[0]
-            for record in opened.read():
+            for record in self._read_all(opened):
                 self._sink(opened.processor, self._killed(opened, record, error))
             opened.stop_reading()
             opened.tracker.received_up_to(each.end)
@@ -340,6 +344,20 @@ class Task:
             stopped = raised
         reports = self._close(stopped)
         return reports[0] if reports else _untouched(each, stopped)
+
+    def _read_all(self, opened: Slice) -> list[Record]:
+        """All records of a range that has one at most."""
+        found: list[Record] = []
+        while not opened.exhausted:
+            found += opened.read()
+            if not found and monotonic() >= self._deadline:
+                opened.stop_reading()
+                raise RedriveError(opened.trouble or f"{opened.range.place} cannot be read")
+            with self.runtime.dispatcher.changed:
+                self.runtime.dispatcher.changed.wait(_READ_WAIT)
+        if opened.trouble:
+            raise RedriveError(opened.trouble)
+        return found
 
     def _killed(self, opened: Slice, record: Record, error: WorkerKilledError) -> Report:
         now = self.runtime.clock.now()
