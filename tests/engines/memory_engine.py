@@ -287,6 +287,7 @@ def memory_runtime(
             clock=clock,  # type: ignore[arg-type]  # -- whatever tells the time
             log=log,  # type: ignore[arg-type]  # -- whatever can be read
             progress=broker.progress(app.name),  # type: ignore[arg-type]  # -- stands for the real one
+            marks=broker.progress(app.name),  # type: ignore[arg-type]  # -- stands for the real one
             publisher=broker,  # type: ignore[arg-type]  # -- stands for the real one
             scope=scope,
             topic_ids=topic_ids,

@@ -34,12 +34,27 @@ _FETCH_SECONDS: Final = 2.0
 class KafkaProgress:
     """The committed offsets of one group."""
 
-    def __init__(self, settings: Settings, group: str, *, admin: Admin | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        *,
+        admin: Admin | None = None,
+        stable: bool = True,
+    ) -> None:
+        """With `stable`, an offset that an open transaction may commit or take back is waited for.
+
+        That can take until the transaction's time-out, if its producer was killed: whoever only
+        wants to know who committed last does not wait.
+        """
         self._group = group
         self._admin = admin or Admin(settings)
-        # It reads stable offsets only: one that a transaction may still take back is no progress.
-        # A commit that finds no coordinator is given up after the session's time-out.
-        self._config = {**consumer_config(settings, group), "session.timeout.ms": 6000}
+        self._config = {
+            **consumer_config(settings, group),
+            # A commit that finds no coordinator is given up after the session's time-out.
+            "session.timeout.ms": 6000,
+            "isolation.level": "read_committed" if stable else "read_uncommitted",
+        }
         self._consumer: Consumer | None = None
         self._lock = threading.Lock()
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from redrive.config import load_settings
-from redrive.engines.spark import runtime, task
+from redrive.engines.spark import marks, runtime, task
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
+from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
+from redrive.record import Write
 
 COUNT = 300
 IMPATIENT = {"message.timeout.ms": 2000, "socket.timeout.ms": 3000}
@@ -338,26 +340,59 @@ def test_a_transaction_that_dies_leaves_outputs_and_progress_as_one(world, tasks
     assert world.values("out") == [b"%d" % number for number in range(at)]
 
 
-def test_a_task_whose_partition_was_taken_over_says_so_and_commits_nothing(world, tasks):
-    made = tasks(
-        """
-        app = App(NAME, delivery="transaction", ordering="partition")
+TAKEN_OVER = """
+    app = App(NAME, delivery="transaction", ordering="partition")
+    THEIRS = []
 
-        @app.handler(topic("in"))
-        def handle(record, ctx):
-            if record.offset == 100:
-                from redrive.config import load_settings
-                from redrive.kafka.transactions import TransactionalProducer
-                settings = load_settings({"bootstrap": BOOTSTRAP}, environ={})
-                from redrive.record import TopicPartition
-                TransactionalProducer(settings, NAME, TopicPartition(record.topic, 0))
-            ctx.send(topic("out"), record.value)
-        """.replace("BOOTSTRAP", repr(world.bootstrap)),
-        partitions=1,
-    )
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        if record.offset == 100 and not THEIRS:
+            from redrive.config import load_settings
+            from redrive.engines.spark.marks import labelled
+            from redrive.kafka.transactions import TransactionalProducer
+            from redrive.ports import Position
+            from redrive.record import TopicPartition
+            settings = load_settings({"bootstrap": BOOTSTRAP}, environ={})
+            place = TopicPartition(record.topic, 0)
+            THEIRS.append(TransactionalProducer(settings, NAME, place))
+            if NEWER:
+                at = labelled(Position(0), topic_id="", run="9999999999999-theirs")
+                THEIRS[0].commit([], {place: at})
+        ctx.send(topic("out"), record.value)
+"""
+
+
+def taken_over(world, tasks, *, newer: bool) -> Tasks:
+    """A task whose partition is taken over in the middle of it."""
+    source = TAKEN_OVER.replace("BOOTSTRAP", repr(world.bootstrap)).replace("NEWER", repr(newer))
+    return tasks(source, partitions=1)
+
+
+def test_a_task_that_is_fenced_off_by_one_of_its_own_run_is_tried_again(world, tasks):
+    made = taken_over(world, tasks, newer=False)
+    (report,) = made.run("in")
+    assert report.fatal == ""
+    assert "one of this run that Spark had given up" in report.trouble
+    world.wait(None, "the rest", lambda: bool(made.run("in")) and not world.lag("in"))
+    assert sorted(world.values("out")) == numbers()
+
+
+def test_a_task_that_is_left_over_from_a_run_before_fences_nobody_off(world, tasks):
+    made = taken_over(world, tasks, newer=False)
+    (place,) = world.places("in")
+    theirs = TransactionalProducer(world.settings, world.prefix, place)
+    theirs.commit([], {place: marks.labelled(Position(0), topic_id="", run="9999999999999-new")})
     (report,) = made.run("in")
     assert "another run of the app" in report.fatal
-    assert "nothing of what it had begun is committed" in report.fatal
+    theirs.commit([Write(world.topic("out"), None, b"theirs")], {place: Position(1)})
+    assert world.values("out") == [b"theirs"]
+
+
+def test_a_task_whose_partition_was_taken_over_says_so_and_commits_nothing(world, tasks):
+    made = taken_over(world, tasks, newer=True)
+    (report,) = made.run("in")
+    assert "another run of the app" in report.fatal
+    assert "what it had not committed is run by the other" in report.fatal
     at = world.committed("in").get(world.places("in")[0], Position(0)).offset
     assert report.end == at < COUNT
     assert world.values("out") == [b"%d" % number for number in range(at)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError
+from redrive.kafka.transactions import FencedError
 from redrive.ports import Position
 from redrive.processing.notes import RUN, TOPIC, noted, with_note
 from redrive.record import TopicPartition
@@ -54,6 +55,31 @@ def look(app: str, run: str, place: TopicPartition, progress: Progress) -> None:
     A planner marks the first partition of each topic before it has anything run.
     """
     check(app, run, progress.committed({place, TopicPartition(place.topic, 0)}).values())
+
+
+def explained(
+    error: Exception | None,
+    app: str,
+    run: str,
+    places: Iterable[TopicPartition],
+    progress: Progress,
+) -> Exception | None:
+    """Why a task ended; of one that was fenced off, by whom: a newer run, or one of this run.
+
+    Spark lets tasks of a job that failed go on for a while. One of them may open its partition
+    after the next job did.
+    """
+    if not isinstance(error, FencedError):
+        return error
+    try:
+        for place in places:
+            look(app, run, place, progress)
+    except RedriveError as found:
+        return found
+    return RedriveError(
+        "a task was fenced off, though no newer run of the app is known: most likely by one of"
+        f" this run that Spark had given up ({error})"
+    )
 
 
 def taken_over(app: str) -> RivalError:

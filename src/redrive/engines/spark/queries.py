@@ -99,7 +99,8 @@ def _has_delays(app: App, settings: Settings) -> bool:
 
 def _new_run(app: App, settings: Settings) -> tuple[str, str]:
     """A name that tells older runs of this app on Spark to stop, once its planners have said it."""
-    log, progress = KafkaLog(settings, app.name), KafkaProgress(settings, app.name)
+    log = KafkaLog(settings, app.name)
+    progress = KafkaProgress(settings, app.name, stable=False)
     found = log.topics([*app.handlers, *app.delay_topics])
     places = [
         TopicPartition(topic, number)

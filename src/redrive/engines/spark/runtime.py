@@ -46,6 +46,8 @@ class Runtime:
     clock: WallClock
     log: KafkaLog
     progress: KafkaProgress
+    marks: KafkaProgress
+    """The same, for whoever only wants to know which run committed last."""
     publisher: KafkaPublisher
     scope: Scope
     topic_ids: dict[str, str]
@@ -150,6 +152,7 @@ def _make(spec: Spec) -> Runtime:
         clock=clock,
         log=KafkaLog(spec.settings, app.name, admin=admin),
         progress=KafkaProgress(spec.settings, app.name, admin=admin),
+        marks=KafkaProgress(spec.settings, app.name, admin=admin, stable=False),
         publisher=publisher,
         scope=scope,
         topic_ids=topic_ids,

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.delivery.flush import FlushDelivery
 from redrive.engines.spark import marks
+from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, SliceReport, TransactionSlice
 from redrive.engines.spark.spec import HORIZON, Spec
 from redrive.errors import RedriveError
 from redrive.kafka.errors import NotAllowedError
-from redrive.kafka.transactions import FencedError, TransactionalProducer
+from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.causes import Seen
 from redrive.processing.executors import InlineExecutor
@@ -38,7 +39,7 @@ _IDLE_WAIT: Final = 0.02
 _READ_WAIT: Final = 0.002
 """Seconds, while records are on their way from a broker."""
 _OUT_OF_MEMORY: Final = 137
-_ENDS_THE_RUN: Final = (FencedError, NotAllowedError)
+_ENDS_THE_RUN: Final = (RivalError, NotAllowedError)
 _PUMP_EVERY: Final = 0.2
 """Seconds that handlers run, at most, before outcomes are made durable and offsets committed."""
 
@@ -96,7 +97,7 @@ class Task:
                 # Before it runs: if this worker dies, it is known that it had begun with it.
                 self._write_down(first, name)
             except RedriveError as error:
-                return [_untouched(first, error)]
+                return [_untouched(first, self._explained(error, [first]))]
         return self.run(ranges)
 
     def run(self, ranges: Sequence[Range]) -> list[SliceReport]:
@@ -109,8 +110,8 @@ class Task:
             self._work()
             self._check_refused()
         except RedriveError as error:
-            log.warning("a task ends early: %s", error)
-            stopped = error
+            stopped = self._explained(error, ranges)
+            log.warning("a task ends early: %s", stopped)
         except MemoryError:
             # As the kernel would: then the record that needs so much is searched for.
             log.critical("out of memory: this Python worker ends")
@@ -129,6 +130,10 @@ class Task:
             for each in ranges
             if (each.topic, each.partition) not in opened
         ]
+
+    def _explained(self, error: Exception, ranges: Sequence[Range]) -> Exception | None:
+        app, places = self.runtime.app.name, [each.place for each in ranges]
+        return marks.explained(error, app, self._spec.run, places, self.runtime.marks)
 
     def _write_down(self, each: Range, name: str) -> None:
         """Commit who runs a record alone, as the record itself is committed."""
@@ -301,7 +306,10 @@ class Task:
         rt.dispatcher.add(opened.processor)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
-        return TransactionalProducer(self._spec.settings, self.runtime.app.name, place)
+        app = self.runtime.app.name
+        # A task that is left over from a run before must not fence off those of this one.
+        marks.look(app, self._spec.run, place, self.runtime.marks)
+        return TransactionalProducer(self._spec.settings, app, place)
 
     def _sink(self, processor: PartitionProcessor, report: Report) -> None:
         opened = self._by_processor[processor]
@@ -341,7 +349,7 @@ class Task:
             self._finish()
             self._check_refused()
         except RedriveError as raised:
-            stopped = raised
+            stopped = self._explained(raised, [each])
         reports = self._close(stopped)
         return reports[0] if reports else _untouched(each, stopped)
 

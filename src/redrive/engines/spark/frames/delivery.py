@@ -157,7 +157,7 @@ class Delivery:
             )
             return writer, start
         # A task that is left over from a run before must not fence off those of this one.
-        marks.look(app.name, self._spec.run, each.place, kept.progress)
+        marks.look(app.name, self._spec.run, each.place, kept.marks)
         producer = TransactionalProducer(self._spec.settings, app.name, each.place)
         # Only now that the others are fenced off: how far did they come?
         start = self._committed()

@@ -24,6 +24,8 @@ class Process:
     app: App
     log: KafkaLog
     progress: KafkaProgress
+    marks: KafkaProgress
+    """The same, for whoever only wants to know which run committed last."""
     publisher: KafkaPublisher
     clock: Clock
 
@@ -42,6 +44,7 @@ def process(spec: Spec) -> Process:
             app,
             KafkaLog(spec.settings, app.name, admin=admin),
             KafkaProgress(spec.settings, app.name, admin=admin),
+            KafkaProgress(spec.settings, app.name, admin=admin, stable=False),
             KafkaPublisher(spec.settings),
             WallClock(),
         )

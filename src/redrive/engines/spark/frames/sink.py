@@ -19,12 +19,10 @@ from redrive.engines.spark.frames import reports
 from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.process import process
 from redrive.engines.spark.frames.reports import RangeReport
-from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import log_here
 from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
-from redrive.kafka.transactions import FencedError
 from redrive.processing.collector import tune_collector
 from redrive.record import TopicPartition
 
@@ -133,25 +131,9 @@ class Sink:
         return reports.blamed(report, self.explained(stopped))
 
     def explained(self, error: Exception | None) -> Exception | None:
-        """Tell by whom this task was fenced off: a newer run, or a task that was given up.
-
-        Spark lets tasks of a job that failed go on for a while. One of them may open its partition
-        after the next job did.
-        """
-        if not isinstance(error, FencedError):
-            return error
+        """Tell by whom this task was fenced off: a newer run, or a task that was given up."""
         kept = process(self.spec)
-        try:
-            for place in self.ranges:
-                marks.look(kept.app.name, self.spec.run, place, kept.progress)
-        except RivalError as rival:
-            return rival
-        except RedriveError as trouble:
-            return trouble
-        return RedriveError(
-            "a task was fenced off, though no newer run of the app is known: most likely by one of"
-            f" this run that Spark had given up ({error})"
-        )
+        return marks.explained(error, kept.app.name, self.spec.run, self.ranges, kept.marks)
 
 
 @cache
