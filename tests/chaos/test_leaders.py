@@ -52,8 +52,9 @@ def numbers(count: int, begin: int = 0) -> list[bytes]:
 def test_a_partition_without_a_leader_waits_and_the_others_go_on(brokers, world):
     nodes = [broker.node for broker in brokers.brokers]
     away = brokers.brokers[-1]
-    topic = NewTopic(world.topic("in"), replica_assignment=[[node] for node in nodes])
+    topic = NewTopic(world.topic("in"), 3, replica_assignment=[[node] for node in nodes])
     world.admin.client.create_topics([topic])[world.topic("in")].result(30)
+    world.admin.wait_until("the topic", lambda: bool(world.topics.describe([world.topic("in")])))
     target = world.app(COPY, 3)
     world.create(world.topic("out"))
     spec = Spec(

@@ -48,9 +48,9 @@ class Tasks:
                 at = committed.get(place, Position(begin))
                 if end > at.offset:
                     ranges.append(Range(*place, at.offset, end, delay, at.metadata))
-        reports, lateness = task.run(self.spec, ranges)
-        self.lateness += lateness
-        return reports
+        report = task.run(self.spec, ranges)
+        self.lateness += report.lateness
+        return report.slices
 
 
 @pytest.fixture(autouse=True)
@@ -214,7 +214,7 @@ def test_no_due_record_waits_for_a_held_one(world, tasks):
     made.run("in")
     delays = {"retry.1h": 3_600_000, "retry.3s": 3000, "retry.100ms": 100}
     ranges = [Range(*world.places(topic)[0], 0, 1, delay) for topic, delay in delays.items()]
-    reports, _ = task.run(made.spec, ranges)
+    reports = task.run(made.spec, ranges).slices
     assert [note["value"] for note in world.notes()] == [1]
     assert {report.topic: report.end for report in reports} == {
         world.topic("retry.1h"): 0, world.topic("retry.3s"): 0, world.topic("retry.100ms"): 1,
