@@ -13,6 +13,7 @@ from redrive.clock import WallClock
 from redrive.engines.spark import runtime, task
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.spec import Spec
+from redrive.errors import RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
@@ -82,7 +83,12 @@ def test_a_partition_without_a_leader_waits_and_the_others_go_on(brokers, world)
         )
 
     def run() -> None:
-        for ranges in planner.plan():
+        """As a lane does it: what cannot be asked of Kafka is asked again."""
+        try:
+            plan = planner.plan()
+        except RedriveError:
+            return
+        for ranges in plan:
             task.run(spec, ranges)
 
     send(numbers(300))

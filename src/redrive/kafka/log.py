@@ -140,7 +140,8 @@ class KafkaLog:
     ) -> Iterator[list[Record]]:
         """The same as they arrive, so that a large range need not be held at once.
 
-        A lot is empty when nothing has come for so many seconds as `wait` says.
+        A lot is empty when nothing has come for so many seconds as `wait` says. Who does not wait
+        at all has other things to do, and decides by itself how long a silence may last.
         """
         if start >= end:
             return
@@ -175,18 +176,17 @@ class KafkaLog:
             lot, reading.reached, progressed = _sort_out(messages, partition, end, reading.reached)
             if progressed:
                 reading.silent_since = None
-            else:
-                self._check_silence(reading, wait)
+            elif reading.silent_since is None:
+                # Not from the last lot on: a slow reader is not a silent broker.
+                reading.silent_since, reading.asked = time.monotonic() - wait, 0.0
+            if wait:
+                self._check_silence(reading)
             if lot or not progressed:
                 yield lot
             if reading.reached >= end:
                 return
 
-    def _check_silence(self, reading: _Reading, waited: float) -> None:
-        if reading.silent_since is None:
-            # Not from the last lot on: a slow reader is not a silent broker.
-            reading.silent_since = time.monotonic() - waited
-            reading.asked = 0.0
+    def _check_silence(self, reading: _Reading) -> None:
         silence = reading.silence
         if silence >= reading.asked + _SILENCE:
             reading.asked = silence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
 from redrive.errors import RedriveError
+from redrive.kafka.admin import PATIENCE
 from redrive.kafka.errors import silent
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
@@ -96,14 +97,23 @@ class Slice:
             return []
         if records:
             self._reached = records[-1].offset + 1
-        self._silent_since = None if records else self._silent_since or monotonic()
+            self._silent_since = None
+        else:
+            self._silent_since = self._silent_since or monotonic()
+            if self._silence >= PATIENCE:
+                self.stop_reading()
         return records
+
+    @property
+    def _silence(self) -> float:
+        """Seconds for which nothing came though it was asked for."""
+        return 0.0 if self._silent_since is None else monotonic() - self._silent_since
 
     def stop_reading(self) -> None:
         """Read nothing more."""
-        silence = monotonic() - (self._silent_since or monotonic())
-        if not self.exhausted and silence > _SILENCE:
-            self.trouble = str(silent(self.range.place, self._reached, self.range.end, silence))
+        if not self.exhausted and self._silence > _SILENCE:
+            where = self.range.place, self._reached, self.range.end
+            self.trouble = str(silent(*where, self._silence))
         if isinstance(self._lots, Iterator) and hasattr(self._lots, "close"):
             self._lots.close()
         self.exhausted = True
