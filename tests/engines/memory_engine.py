@@ -18,8 +18,8 @@ from redrive.engines.spark.lost_tasks import label, replaced, told
 from redrive.engines.spark.news import News
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.reports import SliceReport
 from redrive.engines.spark.runtime import Runtime
-from redrive.engines.spark.slices import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
 from redrive.engines.words import Lane

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from memory_engine import MiniSpark, WorkerDied, memory_runtime
 
 from redrive import App, Backoff, InPlace, Retry, RetryPolicy
-from redrive.engines.spark import slices
+from redrive.engines.spark import slices, task
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import TransactionSlice
 from redrive.envelope import parse
@@ -138,6 +139,42 @@ def test_a_range_that_cannot_be_read_ends_alone(monkeypatch):
     assert "in[0]: offset 10 is not in the log" in gone.trouble
 
 
+# How much is in flight
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_records_in_flight_are_weighed_and_shared_out_among_the_ranges_of_a_task(
+    delivery, monkeypatch
+):
+    monkeypatch.setattr(task, "MAX_BYTES_IN_FLIGHT", 2_000_000)
+    monkeypatch.setattr(slices, "WINDOW", 40)  # lots of ten
+    app = App("app", ordering="unordered", concurrency=4, delivery=delivery)
+    read, begun, most = Counter(), Counter(), 0
+
+    @app.handler("in")
+    def handle(record, ctx):
+        nonlocal most
+        most = max(most, read[record.partition] - begun[record.partition])
+        begun[record.partition] += 1
+        ctx.send("out", b"")
+
+    spark = mini(app, partitions=2)
+    all_lots = spark.log.lots
+
+    def lots(partition, start, end, **options):
+        for lot in all_lots(partition, start, end, **options):
+            read[partition.partition] += len(lot)
+            yield lot
+
+    monkeypatch.setattr(spark.log, "lots", lots)
+    for number in range(2):
+        spark.send("in", *(b"%d" % n + bytes(100_000) for n in range(100)), partition=number)
+    spark.run_task([Range("in", 0, 0, 100), Range("in", 1, 0, 100)])
+    # A million bytes each: ten records, and a lot that was read when there were less.
+    assert most <= 30
+    assert len(spark.values("out")) == 200
+
+
 # When it ends
 
 
@@ -261,6 +298,7 @@ def opened_slice(spark: MiniSpark, runtime: object, count: int) -> TransactionSl
         Range("in", 0, 0, count),
         Position(0),
         spark.transactions,  # type: ignore[arg-type]  # -- stands for the real one
+        most_bytes=1_000_000,
     )
     opened.processor.offer(opened.read(), spark.clock.now())
     return opened

@@ -17,8 +17,9 @@ from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
+from redrive.engines.weights import MAX_BYTES_IN_FLIGHT
 from redrive.engines.words import From, Until
-from redrive.engines.worker.options import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT, GroupProtocol
+from redrive.engines.worker.options import MAX_IN_FLIGHT, GroupProtocol
 from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.loading import load_app

@@ -12,7 +12,7 @@ import pytest
 from redrive.config import load_settings
 from redrive.engines.spark import marks, runtime, task
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import SliceReport
+from redrive.engines.spark.reports import SliceReport
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.reports import SliceReport
+from redrive.engines.weights import Weights, weight
 from redrive.errors import RedriveError
 from redrive.kafka.admin import PATIENCE
 from redrive.kafka.errors import silent
@@ -37,25 +38,11 @@ TRANSACTION_EVERY: Final = 1.0
 """Seconds after which a transaction is committed, if it is not full before."""
 
 
-@dataclass
-class SliceReport:
-    """What became of a range; it travels back to the driver as JSON."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    """How far it was committed."""
-    delay: int | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    trouble: str = ""
-    fatal: str = ""
-
-
 class Slice:
     """One range within a task; this one commits what is durable, whenever it is asked."""
 
-    def __init__(self, runtime: Runtime, each: Range, start: Position) -> None:
+    def __init__(self, runtime: Runtime, each: Range, start: Position, *, most_bytes: int) -> None:
+        """With `most_bytes` in flight nothing more is read."""
         self.range = each
         self.runtime = runtime
         self.exhausted = start.offset >= each.end
@@ -69,6 +56,8 @@ class Slice:
         self.trouble = ""
         """Why it cannot be read any further, if it cannot."""
         self._lots = runtime.log.lots(each.place, start.offset, each.end, size=WINDOW // 4, wait=0)
+        self._most_bytes = most_bytes
+        self._weights = Weights()
         self._reached = start.offset
         self._silent_since: float | None = None
         self._commit_at = 0.0
@@ -76,7 +65,9 @@ class Slice:
     @property
     def wants_records(self) -> bool:
         """Whether more should be read now."""
-        return not self.exhausted and self.tracker.in_flight < WINDOW
+        if self.exhausted or self.tracker.in_flight >= WINDOW:
+            return False
+        return self._weights.from_offset(self.tracker.prefix) < self._most_bytes
 
     @property
     def finished(self) -> bool:
@@ -98,6 +89,7 @@ class Slice:
         if records:
             self._reached = records[-1].offset + 1
             self._silent_since = None
+            self._weights.add(records)
         else:
             self._silent_since = self._silent_since or monotonic()
             if self._silence >= PATIENCE:
@@ -178,9 +170,15 @@ class TransactionSlice(Slice):
     """
 
     def __init__(
-        self, runtime: Runtime, each: Range, start: Position, producer: TransactionalProducer
+        self,
+        runtime: Runtime,
+        each: Range,
+        start: Position,
+        producer: TransactionalProducer,
+        *,
+        most_bytes: int,
     ) -> None:
-        super().__init__(runtime, each, Position(start.offset))
+        super().__init__(runtime, each, Position(start.offset), most_bytes=most_bytes)
         self._producer = producer
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
         self._under_way: _Commit | None = None
@@ -191,18 +189,25 @@ class TransactionSlice(Slice):
         self._sent: list[Sent] = []
         self._done: list[int] = []
         self._received = 0
+        self._weight = 0
+        """Of what was read, and of what is to be written."""
         self._begun = monotonic()
 
     @property
     def wants_records(self) -> bool:
         """A transaction that is full, or old enough, has to end before the next begins."""
-        full = self._received >= TRANSACTION or monotonic() - self._begun >= TRANSACTION_EVERY
+        full = (
+            self._received >= TRANSACTION
+            or self._weight >= self._most_bytes
+            or monotonic() - self._begun >= TRANSACTION_EVERY
+        )
         return not self.exhausted and not (full and self._received)
 
     def read(self) -> list[Record]:
         """The next records."""
         records = super().read()
         self._received += len(records)
+        self._weight += weight(records)
         return records
 
     def take(self, processor: PartitionProcessor, report: Report) -> None:
@@ -210,6 +215,9 @@ class TransactionSlice(Slice):
         self._done += report.done
         self._sent += report.sent
         self._outcomes += report.outcomes
+        sent = (sends for _, sends in report.sent)
+        written = chain(sent, (each.writes for each in report.outcomes))
+        self._weight += sum(len(write.value or b"") for writes in written for write in writes)
         processor.settle(report.offsets)
 
     def commit(self, *, every: float, last: bool = False) -> None:

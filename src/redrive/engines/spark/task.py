@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.delivery.flush import FlushDelivery
 from redrive.engines.spark import marks
-from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.reports import SliceReport, blame, untouched
 from redrive.engines.spark.runtime import Runtime, runtime
-from redrive.engines.spark.slices import Slice, SliceReport, TransactionSlice
+from redrive.engines.spark.slices import Slice, TransactionSlice
 from redrive.engines.spark.spec import HORIZON, Spec
+from redrive.engines.weights import MAX_BYTES_IN_FLIGHT
 from redrive.errors import RedriveError
-from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.causes import Seen
@@ -39,7 +39,6 @@ _IDLE_WAIT: Final = 0.02
 _READ_WAIT: Final = 0.002
 """Seconds, while records are on their way from a broker."""
 _OUT_OF_MEMORY: Final = 137
-_ENDS_THE_RUN: Final = (RivalError, NotAllowedError)
 _PUMP_EVERY: Final = 0.2
 """Seconds that handlers run, at most, before outcomes are made durable and offsets committed."""
 
@@ -67,7 +66,7 @@ def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
     try:
         task = Task(spec, runtime(spec))
     except RedriveError as error:
-        return TaskReport([_untouched(each, error) for each in ranges], [], [])
+        return TaskReport([untouched(each, error) for each in ranges], [], [])
     with LongRunning(task.runtime.dispatcher).watched():
         reports = task.run_all(ranges, name)
     scope = task.runtime.scope
@@ -86,6 +85,7 @@ class Task:
         self._troubles = 0 if runtime.units is None else runtime.units.trouble.noted
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
+        self._most_bytes = MAX_BYTES_IN_FLIGHT
 
     def run_all(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:
         """Run ranges side by side; or bury the record that is proven to kill its worker."""
@@ -97,12 +97,13 @@ class Task:
                 # Before it runs: if this worker dies, it is known that it had begun with it.
                 self._write_down(first, name)
             except RedriveError as error:
-                return [_untouched(first, self._explained(error, [first]))]
+                return [untouched(first, self._explained(error, [first]))]
         return self.run(ranges)
 
     def run(self, ranges: Sequence[Range]) -> list[SliceReport]:
         """Run ranges side by side, until they are complete or the deadline is over."""
         stopped: Exception | None = None
+        self._most_bytes = MAX_BYTES_IN_FLIGHT // len(ranges)
         try:
             producers = self._fence_off(ranges)
             for each in ranges:
@@ -126,7 +127,7 @@ class Task:
         reports = self._close(stopped)
         opened = {(report.topic, report.partition) for report in reports}
         return reports + [
-            _untouched(each, stopped)
+            untouched(each, stopped)
             for each in ranges
             if (each.topic, each.partition) not in opened
         ]
@@ -297,9 +298,9 @@ class Task:
             start = max(start, rt.progress.committed([each.place]).get(each.place, start))
         rt.topic_ids[each.topic] = each.topic_id or rt.log.topic_id(each.topic)
         if producer is None:
-            opened = Slice(rt, each, start)
+            opened = Slice(rt, each, start, most_bytes=self._most_bytes)
         else:
-            opened = TransactionSlice(rt, each, start, producer)
+            opened = TransactionSlice(rt, each, start, producer, most_bytes=self._most_bytes)
         self._slices.append(opened)
         self._by_processor[opened.processor] = opened
         rt.sinks[opened.processor] = self._sink
@@ -326,7 +327,7 @@ class Task:
             rt.dispatcher.remove(each.processor)
             rt.sinks.pop(each.processor, None)
             report = each.report()
-            _blame(report, stopped)
+            blame(report, stopped)
             reports.append(report)
             each.close()
         self._slices = []
@@ -351,7 +352,7 @@ class Task:
         except RedriveError as raised:
             stopped = self._explained(raised, [each])
         reports = self._close(stopped)
-        return reports[0] if reports else _untouched(each, stopped)
+        return reports[0] if reports else untouched(each, stopped)
 
     def _read_all(self, opened: Slice) -> list[Record]:
         """All records of a range that has one at most."""
@@ -370,21 +371,3 @@ class Task:
     def _killed(self, opened: Slice, record: Record, error: WorkerKilledError) -> Report:
         now = self.runtime.clock.now()
         return opened.processor.bury(record, "killed-worker", error, now)
-
-
-def _untouched(each: Range, stopped: Exception | None) -> SliceReport:
-    """The report of a range in which nothing was done."""
-    report = SliceReport(each.topic, each.partition, each.start, each.start, each.delay)
-    _blame(report, stopped)
-    return report
-
-
-def _blame(report: SliceReport, stopped: Exception | None) -> None:
-    """Say what stopped a task: a trouble passes; what only others can change ends the run."""
-    if stopped is None:
-        return
-    told = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
-    if isinstance(stopped, RedriveError) and not isinstance(stopped, _ENDS_THE_RUN):
-        report.trouble = told
-    else:
-        report.fatal = told

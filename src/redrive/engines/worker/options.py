@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from redrive.engines.weights import MAX_BYTES_IN_FLIGHT
 from redrive.engines.words import From, Until
 from redrive.errors import ConfigurationError
 
@@ -12,7 +13,6 @@ GroupProtocol = Literal["classic", "consumer"]
 """Kafka's group protocols: the one all brokers know, and the one of Kafka 4."""
 
 MAX_IN_FLIGHT: Final = 10_000
-MAX_BYTES_IN_FLIGHT: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)

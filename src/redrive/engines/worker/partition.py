@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from redrive.engines.weights import Weights
 from redrive.processing.acks import AckTracker
 from redrive.processing.done_beyond import METADATA_LIMIT
 from redrive.processing.notes import ROOM, TOPIC, with_note
@@ -14,15 +13,7 @@ from redrive.processing.processor import PartitionProcessor
 if TYPE_CHECKING:
     from redrive.ports import Position
     from redrive.processing.scope import Scope
-    from redrive.record import Headers, Record, TopicPartition
-
-_key: Final = itemgetter(3)
-_value: Final = itemgetter(4)
-_headers: Final = itemgetter(5)
-
-RECORD: Final = 400
-"""Bytes that a record takes besides its key, value and headers. So small ones have a weight too:
-while one is not complete, what is complete behind it is remembered one by one."""
+    from redrive.record import Record, TopicPartition
 
 
 class Partition:
@@ -59,8 +50,7 @@ class Partition:
         """The offset after the last that was seen."""
         self.end: int | None = None
         """Where reading ends, if it shall."""
-        self._sizes: deque[tuple[int, int]] = deque()
-        self._bytes = 0
+        self._weights = Weights()
 
     def position(self) -> Position | None:
         """What may be committed, and for which topic."""
@@ -69,22 +59,15 @@ class Partition:
 
     def note_received(self, records: list[Record]) -> None:
         """Take note of how much came in, once it was taken."""
-        size = sum(map(len, filter(None, map(_key, records))))
-        size += sum(map(len, filter(None, map(_value, records))))
-        size += sum(map(_weight, filter(None, map(_headers, records))))
-        size += RECORD * len(records)
+        self._weights.add(records)
         last = records[-1].offset
-        self._sizes.append((last, size))
-        self._bytes += size
         self.read_to = last + 1
         if self.end is not None and last >= self.end:
             self.reached(last)
 
     def went_back(self, offset: int) -> None:
         """Take note that everything from there on is read again."""
-        sizes = self._sizes
-        while sizes and sizes[-1][0] >= offset:
-            self._bytes -= sizes.pop()[1]
+        self._weights.went_back(offset)
         self.read_to = offset
 
     def within(self, records: list[Record]) -> list[Record]:
@@ -104,11 +87,7 @@ class Partition:
     @property
     def bytes_in_flight(self) -> int:
         """At most so many: everything from the first record that is not complete."""
-        prefix = self.tracker.prefix
-        sizes = self._sizes
-        while sizes and sizes[0][0] < prefix:
-            self._bytes -= sizes.popleft()[1]
-        return self._bytes
+        return self._weights.from_offset(self.tracker.prefix)
 
     def wants_pause(self, most: int, most_bytes: int) -> bool:
         """Whether nothing more should be read now; it goes on at half of the limit."""
@@ -123,7 +102,3 @@ class Partition:
     def in_flight(self) -> int:
         """How many records were received and are not complete."""
         return self.tracker.in_flight
-
-
-def _weight(headers: Headers) -> int:
-    return sum(len(name) + len(value or b"") for name, value in headers)

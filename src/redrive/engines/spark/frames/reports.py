@@ -10,7 +10,7 @@ from typing import Any, Final
 from redrive.engines.spark.frames.accounts import RowsError
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import SliceReport
+from redrive.engines.spark.reports import SliceReport
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.transactions import FencedError
