@@ -39,7 +39,7 @@ APP = """
         {during}
 """
 MORE = """
-    app.handler(topic("more"), id=header("id"))(handle)
+    app.handler(topic("more"), id=header("id"), id_scope=topic("in"))(handle)
 """
 DEATH = """
     DIED = Path(NOTES).with_name("died")
@@ -198,7 +198,8 @@ def test_a_kill_after_the_hop_and_before_the_commit_has_one_effect(world, start,
     wait_until_idle(world, run, lambda: db.effects() == VALUES)
     run.stop()
     assert (world.folder / "died").exists()
-    assert world.count("retry.1s") >= 3  # the hop of the one that died, and those of the others
+    # Twice for the one that died, unless its first hop was done before the record ran again.
+    assert world.count("retry.1s") >= 2
     assert db.effects() == VALUES
     assert sent(world, db) == VALUES
     assert world.values("dead") == []
