@@ -8,17 +8,23 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from redrive import sources
 from redrive.app import App
 from redrive.errors import ConfigurationError
 
 
 def load_app(target: str, folder: Path | None = None) -> App:
-    """Import the module, from the working directory too, and give the app in it."""
+    """Import the module, from the working directory too, and return the app in it.
+
+    If its text has changed since this process imported it, it is imported again.
+    """
     module_name, name = _split(target)
     place = str(folder or Path.cwd())
     if place not in sys.path:
         sys.path.insert(0, place)
+    sources.forget_changed(module_name)
     module = _import(module_name, place)
+    sources.remember(module_name)
     found = _attribute(module, name)
     if not isinstance(found, App):
         raise ConfigurationError(

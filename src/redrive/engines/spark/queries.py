@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Unpack
 
+from redrive import sources
 from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.durations import Duration, milliseconds
@@ -59,6 +60,7 @@ def start(
         target=target,
         folder=session.folder_of(target),
         settings=settings,
+        sources=sources.remember(target.partition(":")[0]),
         run=run,
         old_mark=old_mark,
         scratch=tempfile.mkdtemp(prefix="redrive-"),

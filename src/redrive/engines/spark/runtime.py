@@ -17,11 +17,13 @@ from typing import Final
 
 from pyspark import TaskContext
 
+from redrive import sources
 from redrive.app import App
 from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
 from redrive.delivery.units import Units
 from redrive.engines.spark.spec import Spec
+from redrive.errors import ConfigurationError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
@@ -112,11 +114,24 @@ def close_all() -> None:
                 log.exception("a resource of %s did not close", made.app.name)
 
 
-def load(spec: Spec) -> App:
-    """The app, imported as the driver did."""
+def load(spec: Spec, *, strict: bool = False) -> App:
+    """The app, imported as the driver did; what an earlier run imported here is imported again.
+
+    If its text is not the driver's nevertheless, that is an error if `strict` is said.
+    """
     if spec.folder and os.path.isdir(spec.folder) and spec.folder not in sys.path:  # noqa: PTH112 -- a plain test
         sys.path.insert(0, spec.folder)
-    return load_app(spec.target)
+    older = sources.differing(spec.sources)
+    if older:
+        sources.forget(list(spec.sources))
+    app = load_app(spec.target)
+    others = sorted(sources.differing(spec.sources))
+    if others:
+        told = f"{', '.join(others)}: not the text that the run was started with"
+        if strict:
+            raise ConfigurationError(told)
+        log.warning("%s: it was changed meanwhile; what runs here is the new one", told)
+    return app
 
 
 def log_here(spec: Spec) -> None:

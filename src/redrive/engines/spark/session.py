@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from redrive import sources
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError, RedriveError
@@ -178,12 +179,8 @@ def check(spark: SparkSession) -> int:
 
 def folder_of(target: str) -> str:
     """Where the app's module was imported from, for workers that see the same folders."""
-    module = sys.modules.get(target.partition(":")[0])
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return ""
-    depth = target.partition(":")[0].count(".") + (Path(file).name == "__init__.py")
-    return str(Path(file).resolve().parents[depth])
+    folder = sources.folder_of(target.partition(":")[0])
+    return folder and str(Path(folder).resolve())
 
 
 def reach_planners(spark: SparkSession) -> None:
@@ -227,7 +224,7 @@ def _look(spec: Spec) -> dict[str, Any]:
     try:
         for needed in ("confluent_kafka", "pyarrow"):  # Spark has rows of sources in Arrow's form
             importlib.import_module(needed)
-        app = load(spec)
+        app = load(spec, strict=True)
         if GUARANTEES[app.delivery].database:
             importlib.import_module("psycopg")
             from redrive.ledger import migrating

@@ -5,6 +5,7 @@ Options are shown in Spark's UI, and there are passwords in the settings.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +26,8 @@ class Spec:
     folder: str
     """Where its module was imported from, in case executors can see it too."""
     settings: Settings
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """What the app's modules were made of on the driver: sources.py."""
     run: str
     """Tells this run from others of the same app, and which of them is the newest: marks.py."""
     scratch: str
