@@ -88,6 +88,13 @@ class KafkaProgress:
                 " run of this app, or another consumer with its name, is active; stop one of them"
             ) from None
 
+    def close(self) -> None:
+        """Let go of the consumer."""
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
     def _fetch(
         self, asked: list[confluent_kafka.TopicPartition]
     ) -> list[confluent_kafka.TopicPartition]:

@@ -57,11 +57,8 @@ class Tasks:
 def _close_runtimes():
     """They would live as long as the process, as in a Python worker."""
     yield
-    for made in runtime._runtimes.values():
-        made.executor.close()
-        made.log.close()
-        made.publisher.close()
-    runtime._runtimes.clear()
+    for made in runtime._runtimes.take_all():
+        made.close()
 
 
 @pytest.fixture

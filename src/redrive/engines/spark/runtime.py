@@ -22,6 +22,7 @@ from redrive.app import App
 from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
 from redrive.delivery.units import Units
+from redrive.engines.spark.keeping import Kept
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError
 from redrive.kafka.admin import Admin
@@ -62,6 +63,16 @@ class Runtime:
     deaths: list[BaseException] = field(default_factory=list)
     """What ended threads that run handlers: no task goes on without them."""
 
+    def close(self) -> None:
+        """Close what the app has opened, and let go of the clients."""
+        try:
+            self.executor.close()
+        finally:
+            if self.units is not None:
+                self.units.close()
+            for each in (self.log, self.progress, self.marks, self.publisher):
+                each.close()
+
 
 log: Final = logging.getLogger("redrive.spark")
 
@@ -69,17 +80,13 @@ _PLANNERS: Final = "python_streaming_source_runner"
 _TO_CLOSE: Final = 5
 """Seconds."""
 _closing: Final = threading.Lock()
-_runtimes: Final[dict[tuple[str, str, int], Runtime]] = {}
+_runtimes: Final[Kept[Runtime]] = Kept()
 
 
 def runtime(spec: Spec) -> Runtime:
     """The runtime of this process; made when its first task asks."""
-    # A fork has the parent's objects, but not its threads: it makes its own.
-    key = (spec.target, spec.run, os.getpid())
-    if key not in _runtimes:
-        _close_at_the_end(os.getpid())  # before there are threads to which the signal could go
-        _runtimes[key] = _make(spec)
-    return _runtimes[key]
+    _close_at_the_end(os.getpid())  # before there are threads to which the signal could go
+    return _runtimes.get(spec, _make)
 
 
 @cache
@@ -105,8 +112,7 @@ def close_all() -> None:
     """Close the resources of this process, once."""
     with _closing:
         signal.alarm(_TO_CLOSE)  # whatever does not end by then is ended
-        mine = [key for key in _runtimes if key[2] == os.getpid()]
-        for made in map(_runtimes.pop, mine):
+        for made in _runtimes.take_all():
             try:
                 made.executor.close()
             except Exception:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final
 
 from redrive.app import App
 from redrive.clock import WallClock
+from redrive.engines.spark.keeping import Kept
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
@@ -29,23 +29,28 @@ class Process:
     publisher: KafkaPublisher
     clock: Clock
 
+    def close(self) -> None:
+        """Let go of the clients."""
+        for each in (self.log, self.progress, self.marks, self.publisher):
+            each.close()
 
-_processes: Final[dict[tuple[str, str, int], Process]] = {}
+
+_processes: Final[Kept[Process]] = Kept()
 
 
 def process(spec: Spec) -> Process:
     """The clients of this process; made when they are first needed."""
-    # A fork has the parent's objects, but not its threads: it makes its own.
-    key = (spec.target, spec.run, os.getpid())
-    if key not in _processes:
-        app = load(spec)
-        admin = Admin(spec.settings)
-        _processes[key] = Process(
-            app,
-            KafkaLog(spec.settings, app.name, admin=admin),
-            KafkaProgress(spec.settings, app.name, admin=admin),
-            KafkaProgress(spec.settings, app.name, admin=admin, stable=False),
-            KafkaPublisher(spec.settings),
-            WallClock(),
-        )
-    return _processes[key]
+    return _processes.get(spec, _make)
+
+
+def _make(spec: Spec) -> Process:
+    app = load(spec)
+    admin = Admin(spec.settings)
+    return Process(
+        app,
+        KafkaLog(spec.settings, app.name, admin=admin),
+        KafkaProgress(spec.settings, app.name, admin=admin),
+        KafkaProgress(spec.settings, app.name, admin=admin, stable=False),
+        KafkaPublisher(spec.settings),
+        WallClock(),
+    )

@@ -1,0 +1,85 @@
+"""What a Python worker keeps from task to task, and when it lets go of it."""
+
+from __future__ import annotations
+
+import threading
+
+from memory_engine import make_spec
+
+from redrive.engines.spark import keeping
+from redrive.engines.spark.keeping import Kept
+
+
+class Thing:
+    def __init__(self, spec) -> None:
+        self.name = f"{spec.target} {spec.run}"
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_it_is_made_once_for_a_run():
+    kept = Kept()
+    one = kept.get(make_spec(), Thing)
+    assert kept.get(make_spec(), Thing) is one
+    assert kept.take_all() == [one]
+    assert kept.take_all() == []
+    assert one.closed == 0
+
+
+def test_that_of_an_earlier_run_of_the_app_is_closed_before_the_next_is_made():
+    kept = Kept()
+    one = kept.get(make_spec(run="1-a"), Thing)
+
+    def make(spec) -> Thing:
+        assert one.closed == 1
+        return Thing(spec)
+
+    other = kept.get(make_spec(run="2-b"), make)
+    assert kept.take_all() == [other]
+
+
+def test_that_of_another_app_is_kept_while_it_is_used(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(keeping, "monotonic", lambda: now)
+    kept = Kept()
+    one = kept.get(make_spec(target="a:app"), Thing)
+    now = 500
+    kept.get(make_spec(target="b:app"), Thing)
+    kept.get(make_spec(target="a:app"), Thing)
+    now = 1000
+    kept.get(make_spec(target="c:app"), Thing)
+    assert one.closed == 0
+    now = 2000
+    kept.get(make_spec(target="d:app"), Thing)
+    assert one.closed == 1
+
+
+def test_what_another_process_made_before_it_forked_is_not_closed(monkeypatch):
+    kept = Kept()
+    theirs = kept.get(make_spec(run="1-a"), Thing)
+    monkeypatch.setattr(keeping.os, "getpid", lambda: -1)
+    mine = kept.get(make_spec(run="2-b"), Thing)
+    assert theirs.closed == 0
+    assert kept.take_all() == [mine]
+
+
+def test_what_does_not_close_holds_up_nobody(monkeypatch, caplog):
+    monkeypatch.setattr(keeping, "_TO_CLOSE", 0.1)
+    going_on = threading.Event()
+
+    class Hanging(Thing):
+        def close(self) -> None:
+            going_on.wait()
+
+    class Raising(Thing):
+        def close(self) -> None:
+            raise ConnectionError("the warehouse does not answer")
+
+    kept = Kept()
+    kept.get(make_spec(run="1-a"), Raising)
+    kept.get(make_spec(run="2-b"), Hanging)
+    assert "the warehouse does not answer" in caplog.text
+    assert isinstance(kept.get(make_spec(run="3-c"), Thing), Thing)
+    going_on.set()
