@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from redrive.engines.spark.slots import slots
+
 VERSION = """
     app = App(NAME, retry=RetryPolicy("1s"))
 
@@ -30,3 +32,14 @@ def test_each_run_runs_the_app_as_it_is_and_leaves_nothing_behind(world, start):
         threads = {note["version"]: note["threads"] for note in notes if note["pid"] == pid}
         # Those of one run: ten or so for each of its clients.
         assert max(threads.values()) <= 1.5 * threads[min(threads)], threads
+
+
+def test_the_slots_of_a_session_are_not_what_it_divides_shuffles_into(spark_session):
+    context = spark_session.sparkContext
+    there = context.defaultParallelism
+    conf = context._jsc.sc().conf()
+    conf.set("spark.default.parallelism", "200")
+    try:
+        assert (context.defaultParallelism, slots(spark_session)) == (200, there)
+    finally:
+        conf.remove("spark.default.parallelism")

@@ -22,6 +22,7 @@ from redrive.engines.spark.frames import ready
 from redrive.engines.spark.frames.lane import FrameLane
 from redrive.engines.spark.lost_tasks import asked_of
 from redrive.engines.spark.news import News
+from redrive.engines.spark.slots import enough_slots, slots
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
@@ -160,6 +161,10 @@ class Handle:
             self.stop(_END_WAIT)
             raise RunError(self._fatal)
 
+    def see_slots(self) -> None:
+        """See that Spark has enough task slots, and how many."""
+        self._spec = replace(self._spec, slots=enough_slots(self._spark))
+
     # How it runs
 
     def start_lane(self, lane: Lane) -> None:
@@ -229,7 +234,7 @@ class Handle:
 
     def _note_reports(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
         if self._forget.alive:
-            News.of(reports).write(self._spec.batch_file(lane))
+            News.of(reports, self._slots()).write(self._spec.batch_file(lane))
         for report in reports:
             seen = [Seen.of(each) for each in report.get("causes", ())]
             self.figures.count_dead(seen, self.app.handlers)
@@ -242,6 +247,12 @@ class Handle:
             log.warning("%s lane: %s; tried again", lane, trouble)
         if any(report["trouble"] and "died" not in report for report in reports):
             self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
+
+    def _slots(self) -> int:
+        try:
+            return slots(self._spark)
+        except Exception:  # noqa: BLE001 -- Spark's own: the last one known is used
+            return 0
 
     def _note_end(self, lane: Lane, error: Exception) -> None:
         """A planner whose process died is replaced: it knows nothing that Kafka does not know."""

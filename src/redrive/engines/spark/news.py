@@ -21,9 +21,11 @@ class News(NamedTuple):
     """The ranges of each task whose own Python worker died, and whether it had begun with one."""
     ends: Mapping[TopicPartition, int] = MappingProxyType({})
     """How far its tasks have committed."""
+    slots: int = 0
+    """How many tasks can run at once now; 0 if that is not known."""
 
     @classmethod
-    def of(cls, reports: Iterable[Mapping[str, Any]]) -> News:
+    def of(cls, reports: Iterable[Mapping[str, Any]], slots: int = 0) -> News:
         """The news in the reports of a batch."""
         died = [report["died"] for report in reports if "died" in report]
         ends = {
@@ -31,20 +33,19 @@ class News(NamedTuple):
             for report in reports
             if "topic" in report
         }
-        return cls(died, ends)
+        return cls(died, ends, slots)
 
     def write(self, path: Path) -> None:
         """Leave them for the planner."""
-        path.write_text(
-            json.dumps([self.died, [[*place, end] for place, end in self.ends.items()]])
-        )
+        ends = [[*place, end] for place, end in self.ends.items()]
+        path.write_text(json.dumps([self.died, ends, self.slots]))
 
     @classmethod
     def taken_from(cls, path: Path) -> News:
         """What the driver has left, once."""
         try:
-            died, ends = json.loads(path.read_text())
+            died, ends, slots = json.loads(path.read_text())
         except FileNotFoundError:
             return cls()
         path.unlink()
-        return cls(died, {TopicPartition(topic, number): end for topic, number, end in ends})
+        return cls(died, {TopicPartition(topic, number): end for topic, number, end in ends}, slots)

@@ -117,6 +117,7 @@ class Planner:
         """Partitions that had no leader at the start: how far they go is not known yet."""
         self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
         self._search = Search()
+        self._slots = 0
         self.status = Status(lane)
 
     def plan(self) -> list[list[Range]]:
@@ -124,6 +125,7 @@ class Planner:
         now = self._clock.now()
         news = News.taken_from(self._spec.batch_file(self._lane))
         self._positions.reached(news.ends)
+        self._slots = news.slots or self._slots
         views = self._look(now)
         starts = self._starts(views)
         self._search.note(starts, news.died)
@@ -133,7 +135,7 @@ class Planner:
             ends = self._due(now, starts, ends)
         ends = self._up_to_goal(starts, ends)
         found = ranges.ahead(starts, ends, self._delays, self._spec.max_records, self._ids())
-        return self._search.tasks(found, self._spec.tasks(self._lane))
+        return self._search.tasks(found, self._spec.tasks(self._lane, self._slots))
 
     def _up_to_goal(
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]

@@ -52,7 +52,7 @@ def start(
     app = load_app(target)
     app.check("spark")
     settings = load_settings(arguments, app.settings)
-    slots = session.check(spark)
+    session.check(spark)
     ready = preflight.check(app, settings, target, engine="spark")
     renew(settings, app.name, next(iter(app.handlers)))
     run, old_mark = _new_run(app, settings)
@@ -64,7 +64,7 @@ def start(
         run=run,
         old_mark=old_mark,
         scratch=tempfile.mkdtemp(prefix="redrive-"),
-        slots=slots,
+        slots=0,
         once=until == "once",
         start_from=start_from,
         batch_deadline=milliseconds(batch_deadline),
@@ -83,6 +83,7 @@ def start(
     try:
         session.reach_planners(spark)
         session.probe(spark, spec)
+        handle.see_slots()  # not before: the first job waits for executors, nothing else does
         for lane in handle.lanes[:1] if until == "once" else handle.lanes:
             handle.start_lane(lane)
     except BaseException:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-_LEAST_SLOTS: Final = 2
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true"
 """Without it Arrow checks every access to its memory. Spark writes rows to it with calls that make
 room by themselves."""
@@ -149,21 +148,16 @@ _DEFAULTS: Final = {
 }
 
 
-def check(spark: SparkSession) -> int:
-    """Find what would stop a run, all at once; gives the number of task slots."""
+def check(spark: SparkSession) -> None:
+    """Find what would stop a run, all at once."""
     if not hasattr(spark, "_jvm"):
         raise ConfigurationError(
             "this is a Spark Connect session, which cannot run Python on its driver: use a classic"
             " session (spark-submit, or SparkSession.builder.master(...))"
         )
     problems: list[str] = []
-    slots = int(spark.sparkContext.defaultParallelism)
-    if slots < _LEAST_SLOTS:
-        problems.append(
-            f"Spark has {slots} task slot: the main and the retry lane need one each; use"
-            " local[2] or more"
-        )
-    if spark.conf.get("spark.speculation", "false") == "true":
+    # As Spark reads it: in capitals or not.
+    if (spark.conf.get("spark.speculation", "false") or "").strip().lower() == "true":
         problems.append(
             "spark.speculation is on: it would run handlers twice on purpose; switch it off"
         )
@@ -174,7 +168,6 @@ def check(spark: SparkSession) -> int:
         )
     if problems:
         raise ConfigurationError(problems)
-    return slots
 
 
 def folder_of(target: str) -> str:

@@ -215,7 +215,7 @@ class TransactionSlice(Slice):
         self._done += report.done
         self._sent += report.sent
         self._outcomes += report.outcomes
-        sent = (sends for _, sends in report.sent)
+        sent = (sends for _, sends, _ in report.sent)
         written = chain(sent, (each.writes for each in report.outcomes))
         self._weight += sum(len(write.value or b"") for writes in written for write in writes)
         processor.settle(report.offsets)

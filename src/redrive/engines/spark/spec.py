@@ -50,10 +50,11 @@ class Spec:
     inbox_ttl: int | None = None
     """How long ids are remembered, in milliseconds; None: for ever."""
 
-    def tasks(self, lane: Lane) -> int:
+    def tasks(self, lane: Lane, slots: int = 0) -> int:
         """How many tasks a lane may have at once: the retry lane a quarter of the slots."""
-        retry = max(1, self.slots // 4)
-        return retry if lane == "retry" else max(1, self.slots - retry)
+        slots = slots or self.slots
+        retry = max(1, slots // 4)
+        return retry if lane == "retry" else max(1, slots - retry)
 
     @property
     def stop_file(self) -> Path:
