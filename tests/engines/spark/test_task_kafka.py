@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import uuid
 from functools import partial
@@ -331,6 +332,8 @@ def test_a_transaction_that_dies_leaves_outputs_and_progress_as_one(world, tasks
         """,
         partitions=1,
     )
+    # As by Ctrl-C, whatever those who started the tests have made of that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         made.run("in")
     at = world.committed("in").get(world.places("in")[0], Position(0)).offset
