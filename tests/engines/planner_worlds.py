@@ -236,8 +236,7 @@ class OnKafka:
         return KafkaProgress(self._settings, app.name, admin=self._admin)
 
     def fence(self, app: App, place: TopicPartition) -> Fence:
-        name = f"{app.name}-{place.topic}-{place.partition}"
-        return TransactionalProducer(self._settings, name, app.name)
+        return TransactionalProducer(self._settings, app.name, place)
 
     def forget_progress(self, app: App) -> None:
         # As it is when offsets.retention.minutes are over, without waiting for them.

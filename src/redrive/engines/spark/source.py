@@ -182,6 +182,4 @@ class Reader(DataSourceStreamReader):
 
     def _fence(self, app: str) -> Callable[[TopicPartition], TransactionalProducer]:
         settings = self._spec.settings
-        return lambda place: TransactionalProducer(
-            settings, f"{app}-{place.topic}-{place.partition}", app
-        )
+        return lambda place: TransactionalProducer(settings, app, place)
