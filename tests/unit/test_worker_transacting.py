@@ -51,6 +51,7 @@ class Till:
         self.partition = Partition(Scope(app, {}), PLACE, Position(0), delay=None)
         self.producer = Producer()
         self.delivering.open(self.partition, self.producer)
+        self.delivering.note_membership("member")
 
     def receive(self, *offsets):
         self.partition.tracker.receive(list(offsets))
@@ -127,3 +128,17 @@ def test_what_comes_after_the_partition_went_is_let_go_of(till):
     till.done(0)
     assert till.partition.tracker.prefix == 0
     assert till.finish() == []
+
+
+def test_where_a_partition_begins_is_committed_at_once(till):
+    """And not with the first outcome: until then "latest" would be another place at a restart."""
+    came = Partition(Scope(App("shop"), {}), TopicPartition("t", 1), Position(7), delay=None)
+    came.committed = None  # as with every partition that comes
+    producer = Producer()
+    till.delivering.open(came, producer)
+    till.done(0)  # others are under way meanwhile
+    assert producer.transactions == []  # nobody knows yet as which member
+    till.delivering.note_membership("a newer one")
+    with producer.taken:
+        assert producer.taken.wait_for(lambda: producer.transactions, 30)
+    assert producer.transactions == [([], {came.place: Position(7)})]

@@ -54,9 +54,10 @@ def test_until_empty_waits_for_what_is_parked(world, start):
     assert run.worker.figures.total("done") == 2
 
 
-def test_from_latest_is_committed_at_once(world, start):
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_from_latest_is_committed_at_once(world, start, delivery):
     """So that what comes before the first record is handled is not passed over by a restart."""
-    target = world.app(NOTES.format(choices=""), partitions=1)
+    target = world.app(NOTES.format(choices=f"delivery={delivery!r}"), partitions=1)
     (place,) = world.places("in")
     world.send("in", b"old", b"older")
     run = start(target, start_from="latest")

@@ -129,7 +129,7 @@ class Loop:
         while not self._commands.empty():
             self._commands.get()()
         if isinstance(self._delivering, TransactionDelivering):
-            self._delivering.membership = self._consumer.consumer_group_metadata()
+            self._delivering.note_membership(self._consumer.consumer_group_metadata())
         else:
             self._commits.look(self._assignment.partitions.values())
 

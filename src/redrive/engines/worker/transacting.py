@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -48,7 +49,9 @@ class Chunks:
         self.producer = producer
         self.kept: list[Kept] = []
         self.under_way: tuple[Future[None], Position, list[Kept], float] | None = None
-        self.began = monotonic()
+        self.began = -inf
+        self.joined = False
+        """Whether the group's word on this worker's membership is newer than the partition."""
         self.failed = False
         self._lock = threading.Lock()
 
@@ -90,8 +93,8 @@ class TransactionDelivering:
         on_failure: Callable[[Partition, RedriveError], None],
         on_death: OnDeath,
     ) -> None:
-        self.membership: object = None
-        """The word of the group's consumer on its membership; kept new by the poll thread."""
+        self._membership: object = None
+        self._came: list[Chunks] = []
         self._counting = counting
         self._on_failure = on_failure
         self._chunks: dict[PartitionProcessor, Chunks] = {}
@@ -114,7 +117,18 @@ class TransactionDelivering:
         """Take up a partition."""
         if producer is None:
             raise AssertionError(f"{partition.place} has no transactional producer")
-        self._chunks[partition.processor] = Chunks(partition, producer)
+        chunks = self._chunks[partition.processor] = Chunks(partition, producer)
+        self._came.append(chunks)
+
+    def note_membership(self, membership: object) -> None:
+        """Take the word of the group's consumer on its membership; the poll thread renews it.
+
+        With one from before a partition came, its first transaction would be refused.
+        """
+        self._membership = membership
+        while self._came:
+            self._came.pop().joined = True
+            self._news.set()  # where it begins is committed at once
 
     def forget(self, partition: Partition) -> None:
         """Let go of a partition; a transaction under way ends by itself."""
@@ -151,7 +165,7 @@ class TransactionDelivering:
         self._beside.shutdown()
 
     def _has_more(self, chunks: Chunks) -> bool:
-        if chunks.failed:
+        if chunks.failed or not chunks.joined:
             return False
         return chunks.under_way is not None or chunks.prefix() is not None
 
@@ -168,7 +182,7 @@ class TransactionDelivering:
                 self._news.set()
 
     def _step(self, chunks: Chunks) -> None:
-        if chunks.failed:
+        if chunks.failed or not chunks.joined:
             return
         if chunks.under_way is not None:
             if not chunks.under_way[0].done():
@@ -183,7 +197,7 @@ class TransactionDelivering:
         writes = [write for one in chunk for write in one.writes]
         place = chunks.partition.place
         chunks.began = monotonic()
-        end = self._beside.submit(chunks.producer.commit, writes, {place: prefix}, self.membership)
+        end = self._beside.submit(chunks.producer.commit, writes, {place: prefix}, self._membership)
         end.add_done_callback(lambda _: self._news.set())
         chunks.under_way = (end, prefix, chunk, chunks.began)
 
