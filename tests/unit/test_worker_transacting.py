@@ -27,9 +27,12 @@ class Producer:
     def __init__(self):
         self.transactions = []
         self.failing = False
+        self.may_commit = threading.Event()
+        self.may_commit.set()
         self.taken = threading.Condition()
 
     def commit(self, writes, positions, membership):
+        assert self.may_commit.wait(30)
         with self.taken:
             if self.failing:
                 raise RedriveError("the broker does not want to")
@@ -142,3 +145,21 @@ def test_where_a_partition_begins_is_committed_at_once(till):
     with producer.taken:
         assert producer.taken.wait_for(lambda: producer.transactions, 30)
     assert producer.transactions == [([], {came.place: Position(7)})]
+
+
+@pytest.mark.parametrize("limits", [(10, 10**9), (10**9, 10)])
+def test_what_waits_for_its_transaction_takes_room(till, limits):
+    """While one takes long, its partition must not be read on without end."""
+    till.finish()
+    till.producer.may_commit.clear()
+    for offset in range(9):
+        till.receive(offset)
+        till.done(offset)
+    assert not till.partition.wants_pause(*limits)
+    till.receive(9)
+    till.done(9)
+    assert till.partition.wants_pause(*limits)
+    till.producer.may_commit.set()
+    till.finish()
+    assert not till.partition.wants_pause(*limits)
+    assert till.partition.in_flight == till.partition.kept_bytes == 0

@@ -239,7 +239,7 @@ def test_a_partition_that_begins_anew_waits_for_handlers_that_still_run(world, s
     world.wait(run, "the first", lambda: len(world.notes()) == 1)
     partitions = run.worker._assignment.partitions
     (before,) = [each for each in partitions.values() if each.delay is None]
-    run.worker._loop.ask(lambda: run.worker._reopening.set_aside(before))
+    run.worker._member.loop.ask(lambda: run.worker._member.reopening.set_aside([before]))
 
     def reopened():
         now = partitions.get(before.place)

@@ -48,6 +48,8 @@ class Partition:
         self.paused_by_user = False
         self.read_to = start.offset
         """The offset after the last that was seen."""
+        self.kept = self.kept_bytes = 0
+        """Outcomes that wait for their transaction, and the bytes of their messages."""
         self.end: int | None = None
         """Where reading ends, if it shall."""
         self._weights = Weights()
@@ -95,10 +97,10 @@ class Partition:
             return True
         share = 2 if self.paused else 1
         return self.in_flight >= max(1, most // share) or (
-            self.bytes_in_flight >= max(1, most_bytes // share)
+            self.bytes_in_flight + self.kept_bytes >= max(1, most_bytes // share)
         )
 
     @property
     def in_flight(self) -> int:
-        """How many records were received and are not complete."""
-        return self.tracker.in_flight
+        """How many records were received and are not complete, or not yet for good."""
+        return self.tracker.in_flight + self.kept

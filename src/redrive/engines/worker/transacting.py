@@ -40,6 +40,11 @@ class Kept(NamedTuple):
     writes: list[Write]
     outcome: Outcome | None
 
+    @property
+    def weight(self) -> int:
+        """The bytes of its messages."""
+        return sum(len(write.key or b"") + len(write.value or b"") for write in self.writes)
+
 
 class Chunks:
     """One partition's outcomes, and its transactions one after the other."""
@@ -62,6 +67,8 @@ class Chunks:
         news += [Kept(each.offset, [*each.writes], each) for each in report.outcomes]
         with self._lock:
             self.kept += news
+            self.partition.kept += len(news)
+            self.partition.kept_bytes += sum(one.weight for one in news)
 
     def prefix(self) -> Position | None:
         """How far a transaction could commit, if that is further than before."""
@@ -78,6 +85,12 @@ class Chunks:
             self.kept = [one for one in self.kept if one.offset >= prefix.offset]
         # By offset: each lane's order, and the same at every attempt.
         return sorted(chunk)
+
+    def let_go(self, chunk: list[Kept]) -> None:
+        """A transaction with these was committed."""
+        with self._lock:
+            self.partition.kept -= len(chunk)
+            self.partition.kept_bytes -= sum(one.weight for one in chunk)
 
 
 class TransactionDelivering:
@@ -190,8 +203,7 @@ class TransactionDelivering:
             if not self._ended(chunks):
                 return
         prefix = chunks.prefix()
-        waited = monotonic() - chunks.began
-        if prefix is None or (waited < EVERY and len(chunks.kept) < MOST):
+        if prefix is None or not self._is_time(chunks):
             return
         chunk = chunks.cut(prefix)
         writes = [write for one in chunk for write in one.writes]
@@ -200,6 +212,11 @@ class TransactionDelivering:
         end = self._beside.submit(chunks.producer.commit, writes, {place: prefix}, self._membership)
         end.add_done_callback(lambda _: self._news.set())
         chunks.under_way = (end, prefix, chunk, chunks.began)
+
+    def _is_time(self, chunks: Chunks) -> bool:
+        # A partition that is not read for want of room gets it by a transaction.
+        many = len(chunks.kept) >= MOST or chunks.partition.paused
+        return many or monotonic() - chunks.began >= EVERY
 
     def _ended(self, chunks: Chunks) -> bool:
         if chunks.under_way is None:
@@ -215,6 +232,7 @@ class TransactionDelivering:
             self._on_failure(partition, error)
             return False
         partition.committed = prefix
+        chunks.let_go(chunk)
         self._counting.committing.add(monotonic() - began)
         self._counting.done(partition.processor, sum(one.outcome is None for one in chunk))
         for one in chunk:
