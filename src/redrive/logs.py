@@ -26,6 +26,8 @@ _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
 """What terminals act on, or readers take for the end of a line; tabs and newlines apart."""
+_FOREIGN: Final = re.compile(r"\S+Z ([A-Z]+) (spark\.\S+): (.*)")
+"""As log4j2.properties has Spark write it, in the form of our own lines."""
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOISY: Final = {"py4j": logging.WARNING}
 """Loggers of others that say more than anybody wants to read, and how much they may say."""
@@ -110,7 +112,9 @@ def is_json() -> bool:
 def foreign_line(line: str) -> None:
     """Print a line of another program's, such as Spark's: where lines are JSON, as one of them."""
     if is_json() and not line.startswith("{"):
-        made = logging.makeLogRecord({"name": "spark", "levelname": "INFO", "msg": line})
+        found = _FOREIGN.match(line)
+        level, name, text = found.groups() if found else ("INFO", "spark", line)
+        made = logging.makeLogRecord({"name": name, "levelname": level, "msg": text})
         line = JsonLines().format(made)
     to_stderr(line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import urllib.error
 import urllib.request
@@ -357,9 +358,13 @@ def test_the_command_until_empty_tells_by_its_code_whether_something_is_left(pos
     post.send(Write(topic, b"k", b"1"))
     assert Process(post, tmp_path, "--until-empty").process.wait(60) == 0
     post.send(Write(f"{topic}-missing", b"k", b"1"))
-    left = Process(post, tmp_path, "--until-empty")
+    left = Process(post, tmp_path, "--until-empty", "--log-format", "json")
     assert left.process.wait(60) == 1
-    assert "was refused" in left.output()
+    lines = [json.loads(line) for line in left.output().splitlines()]
+    (refused,) = [line for line in lines if line["logger"] == "redrive.relay"]
+    assert refused["level"] == "error"
+    assert "was refused" in refused["message"]
+    assert lines[-1]["message"] == "published 0 rows", "also what is printed otherwise"
 
 
 def test_rivals_insert_while_relays_publish(post, topic):

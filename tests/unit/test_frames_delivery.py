@@ -23,6 +23,7 @@ from redrive.envelope import Envelope, parse
 from redrive.errors import PublishError
 from redrive.messages import Messages
 from redrive.ports import Position
+from redrive.processing.causes import Seen
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing import MemoryBroker, VirtualClock
 
@@ -175,6 +176,20 @@ def test_each_kind_of_outcome_goes_where_it_says(world):
     assert parse(letter.headers).dead_reason == "rejected"
     assert ("user", b"kept") in waiting.headers
     assert delivery.report().counts == {"done": 2, "park": 1, "bury": 1}
+    parked, buried = map(Seen.of, delivery.report().causes)
+    assert (parked.cause.kind, parked.message, parked.place) == ("park", "because", "orders[0]@1")
+    assert (buried.cause.kind, buried.cause.fingerprint.reason) == ("bury", "rejected")
+
+
+def test_causes_are_told_once_what_is_written_for_them_is_durable(world):
+    world.send(b"a", b"b", b"c")
+    delivery = world.delivery(3)
+    delivery.take(rows(row(0, 0, "park"), row(1, 1, "park")))
+    assert delivery.report().causes == []
+    delivery.take(rows(row(2, 2, "park")))
+    delivery.finish()
+    (parked,) = delivery.report().causes
+    assert parked["count"] == 3, "each cause once, however many chunks it came in"
 
 
 def test_headers_of_a_message_are_the_users_never_redrives(world):

@@ -323,6 +323,15 @@ def test_ack_without_manual_acks_says_how_to_get_them():
     assert 'add ack="manual" to @app.handler' in errors(sim)[0]
 
 
+def test_what_a_handler_adds_to_a_line_is_kept(caplog):
+    def handle(record, ctx):
+        ctx.log.warning("here", extra={"order": 7, "topic": "not this"})
+
+    run(app_with(handle), b"v")
+    [line] = caplog.records
+    assert (line.order, line.topic) == (7, "orders")
+
+
 def test_the_log_tells_whose_it_is(caplog):
     with caplog.at_level(logging.INFO):
         run(app_with(lambda record, ctx: ctx.log.info("here")), b"v")

@@ -103,9 +103,14 @@ def test_all_loggers_write_the_same_lines(root, capsys):
     logging.getLogger("py4j.clientserver").info("nor this")
     logging.getLogger("redrive.kafka").error("nor this")
     foreign_line("Spark says something")
+    foreign_line("2025-07-01T12:08:16.789Z ERROR spark.TaskSetManager: Lost task 0.0")
     foreign_line('{"message": "as it is"}')
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["message"] for line in lines] == ["hello", "Spark says something", "as it is"]
+    hello, spark, lost, as_it_is = lines
+    assert (hello["message"], spark["message"]) == ("hello", "Spark says something")
+    assert (lost["level"], lost["logger"]) == ("error", "spark.TaskSetManager")
+    assert lost["message"] == "Lost task 0.0"
+    assert as_it_is == {"message": "as it is"}
     assert lines[0]["order"] == 7
     assert is_json()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.envelope import Envelope, user_headers
@@ -23,6 +23,17 @@ _MOST_TOPICS: Final = 10_000
 _MOST_SHOWN: Final = 200
 
 HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+
+
+class RecordLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger that knows its record; what is passed as `extra=` is told as well."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add what is known of the record."""
+        kwargs["extra"] = {**(kwargs.get("extra") or {}), **(self.extra or {})}
+        return msg, kwargs
 
 
 class _Sender:
@@ -151,10 +162,10 @@ class Context(_Sender):
         return f"{envelope.app}/{self._work.handler.id_scope}/{envelope.id}"
 
     @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+    def log(self) -> RecordLog:
         """A logger that tells app, topic, partition, offset, id and attempt."""
         envelope = self.envelope
-        return logging.LoggerAdapter(
+        return RecordLog(
             self._scope.log,
             {
                 "app": envelope.app,
