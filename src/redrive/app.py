@@ -18,7 +18,7 @@ from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.guarantees import Delivery
-from redrive.handler import Handler, accepts, as_called, is_async, name_of, topics_named
+from redrive.handler import Handler, accepts, as_called, is_async, name_of, topics_named, yields
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import Record
@@ -269,6 +269,8 @@ class App:
             self._problems.append(f"two recoveries for {whose}: there can be one")
         if not accepts(function, 3):
             self._problems.append(f"recovery {name_of(function)} must take (record, error, ctx)")
+        if yields(function):
+            self._problems.append(f"recovery {name_of(function)} yields, and would never run")
         self._recoveries[topic] = function
         return function
 

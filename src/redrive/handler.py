@@ -59,7 +59,7 @@ class Handler:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it returns something to await; of a wrapped function: whether it may."""
-    return _is_async_itself(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
+    return is_async_itself(function) or inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def yields(function: Callable[..., Any]) -> bool:
@@ -77,7 +77,7 @@ def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
     called on a thread, where it may use an event loop of its own; what it returns is awaited, if it
     can be.
     """
-    if _is_async_itself(function) or not is_async(function):
+    if is_async_itself(function) or not is_async(function):
         return function
 
     @wraps(function)
@@ -88,7 +88,8 @@ def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_async_itself(function: Callable[..., Any]) -> bool:
+def is_async_itself(function: Callable[..., Any]) -> bool:
+    """Whether calling it returns something to await, whatever it wraps."""
     return any(map(inspect.iscoroutinefunction, (function, _when_called(function))))
 
 

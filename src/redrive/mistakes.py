@@ -12,7 +12,7 @@ from redrive.backoff import GiveBack
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
 from redrive.config import SettingsArguments
 from redrive.guarantees import GUARANTEES, Delivery
-from redrive.handler import Handler, accepts, name_of, yields
+from redrive.handler import Handler, accepts, is_async_itself, name_of, yields
 from redrive.record import is_topic_name
 
 if TYPE_CHECKING:
@@ -108,9 +108,30 @@ def _of_handler(app: App, handler: Handler) -> Iterator[str]:
         yield f"ack is {handler.ack!r}; it can be 'auto' or 'manual'"
     if handler.ack == "manual" and handler.batch is not None:
         yield "manual acks belong to single records: drop batch= or ack="
+    if handler.timeout == 0:
+        yield "timeout is 0: every call would be over time at once; drop it, or give at least 1ms"
+    yield from _of_decode(handler)
     yield from _of_id(handler)
     yield from _of_sends(app, handler.sends)
     yield from _of_delivery(app, handler)
+
+
+def _of_decode(handler: Handler) -> Iterator[str]:
+    decode = handler.decode
+    if decode is None:
+        return
+    if inspect.ismodule(decode):
+        name = decode.__name__
+        yield f"decode is the module {name}; write a function of it, such as decode={name}.loads"
+    elif not callable(decode):
+        yield f"decode is {decode!r}; it must be a function of the value's bytes: decode=json.loads"
+    elif is_async_itself(decode) or yields(decode):
+        yield (
+            f"decode={name_of(decode)} is async or yields: it must return the decoded value; await"
+            " in the handler"
+        )
+    elif not accepts(decode, 1):
+        yield f"decode={name_of(decode)} must take (value)"
 
 
 def _of_id(handler: Handler) -> Iterator[str]:
@@ -126,6 +147,9 @@ def _of_id(handler: Handler) -> Iterator[str]:
         yield f"id_scope is {handler.id_scope!r}; it can be any name that a Kafka topic can have"
     elif is_chosen and handler.id is None:
         yield "id_scope= says who shares ids, and there is no id=: give it one, or drop id_scope="
+    for option, function in (("id", handler.id), ("payload", handler.payload)):
+        if callable(function) and is_async_itself(function):
+            yield f"{option}={name_of(function)} is async: it must return its result at once"
     if not (handler.payload is None or callable(handler.payload)):
         yield f"payload is {handler.payload!r}; it must be a function of the record"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import partial, wraps
 
 import pytest
@@ -138,6 +139,12 @@ def test_every_mistake_of_an_app_is_told_at_once():
     app_with("e", app=app, ack="later")
     app_with("f", app=app, batch=10, ack="manual")
     app_with("h", app=app, function=generating)
+    app_with("i", app=app, timeout="0.4ms")
+    app_with("j", app=app, decode=json, id=fetched, payload=fetched)
+    app_with("k", app=app, decode="json")
+    app_with("l", app=app, decode=fetched)
+    app_with("m", app=app, decode=recover)
+    app.recover("h")(generating_recovery)
     app.recover("nothing")(recover)
     app.recover(recover)
     app.recover(lambda record: None)
@@ -163,6 +170,14 @@ def test_every_mistake_of_an_app_is_told_at_once():
         "handler of \"e\": ack is 'later'",
         'handler of "f": manual acks belong to single records',
         'handler of "h": generating yields, and would never run',
+        'handler of "i": timeout is 0: every call would be over time at once',
+        'handler of "j": decode is the module json; write a function of it, such as',
+        'handler of "j": id=fetched is async',
+        'handler of "j": payload=fetched is async',
+        "handler of \"k\": decode is 'json'; it must be a function of the value's bytes",
+        'handler of "l": decode=fetched is async or yields',
+        'handler of "m": decode=recover must take (value)',
+        "recovery generating_recovery yields, and would never run",
         'a recovery for "nothing", which has no handler',
         "two recoveries for the app",
         "must take (record, error, ctx)",
@@ -176,6 +191,14 @@ def test_every_mistake_of_an_app_is_told_at_once():
 
 def generating(record, ctx):
     yield
+
+
+def generating_recovery(record, error, ctx):
+    yield
+
+
+async def fetched(value):
+    pass
 
 
 def opened():

@@ -88,6 +88,18 @@ def test_a_handlers_own_timeout_is_its_own_error():
 # Decoding
 
 
+def test_a_decoder_that_returns_a_coroutine_decodes_nothing():
+    async def work(value):
+        raise AssertionError("never runs")
+
+    def handle(record, ctx):
+        raise AssertionError("never called")
+
+    sim = run(app_with(handle, decode=lambda value: work(value)), b"v")  # noqa: PLW0108 -- it is not async itself
+    assert sim.dead[0].reason == "undecodable"
+    assert "decode= must not be async" in sim.dead[0].envelope.error_message
+
+
 def test_records_are_decoded_and_keep_their_bytes():
     seen = []
     app = app_with(lambda record, ctx: seen.append((record.data, record.value)), decode=json.loads)
@@ -297,6 +309,14 @@ def test_plain_data_is_sent_as_json(value, written):
         ({"value": object()}, "the value is object; encode it to bytes or text first"),
         ({"value": b"v", "key": 7}, "the key is int; encode it"),
         ({"value": b"v", "headers": {"a": 7}}, "the header 'a' is int; encode it"),
+        ({"value": b"v", "headers": {b"a": b"1"}}, "(b'a', b'1') cannot be a header"),
+        ({"value": b"v", "headers": {"a\0b": b"1"}}, "cannot be a header"),
+        ({"value": b"v", "headers": {"\ud800": b"1"}}, "cannot be a header"),
+        ({"value": b"v", "headers": [("a",)]}, "('a',) cannot be a header: it is a name"),
+        ({"value": b"v", "headers": "abc"}, "'a' cannot be a header: it is a name"),
+        ({"value": b"v", "partition": 2**31}, "('out'): there is no partition 2147483648"),
+        ({"value": b"v", "partition": -1}, "('out'): there is no partition -1"),
+        ({"value": b"v", "partition": "1"}, "('out'): there is no partition '1'"),
     ],
 )
 def test_sending_what_cannot_be_written_says_what_to_do(message, told):

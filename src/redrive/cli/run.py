@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypedDict
 
 import typer
 from rich.console import Console
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Engine = Literal["spark", "worker"]
 SparkLogLevel = Literal["off", "fatal", "error", "warn", "info", "debug"]
 _SHOW_EVERY = 0.25
+_ON_SPARK: Final = "Only with --engine spark"
+_ON_THE_WORKER: Final = "Only with --engine worker"
 
 
 class Around(NamedTuple):
@@ -54,10 +56,12 @@ class Options(TypedDict):
 
 
 def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
+    context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
     engine: Annotated[Engine, typer.Option(help="What runs the app.")] = "spark",
     master: Annotated[
-        str | None, typer.Option(help="Spark's master; this machine unless said.")
+        str | None,
+        typer.Option(help="Spark's master; this machine by default.", rich_help_panel=_ON_SPARK),
     ] = None,
     start_from: Annotated[
         From,
@@ -70,20 +74,33 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         bool, typer.Option("--until-empty", help="End when nothing is ahead or parked any more.")
     ] = False,
     batch_deadline: Annotated[
-        str, typer.Option(help="How long a batch may last before its tasks end.")
+        str,
+        typer.Option(
+            help="How long a batch may last before its tasks end.", rich_help_panel=_ON_SPARK
+        ),
     ] = "5s",
     max_records_per_batch: Annotated[
-        int, typer.Option(min=1, help="At most so many records in one batch.")
+        int,
+        typer.Option(
+            min=1, help="At most so many records in one batch.", rich_help_panel=_ON_SPARK
+        ),
     ] = 500_000,
     trigger: Annotated[
-        str | None, typer.Option(help="Time between the starts of two batches; 0s unless said.")
+        str | None,
+        typer.Option(
+            help="Time between the starts of two batches; 0s by default.",
+            rich_help_panel=_ON_SPARK,
+        ),
     ] = None,
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready here.")
     ] = None,
     spark_conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; repeat.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of Spark's; repeat.", rich_help_panel=_ON_SPARK
+        ),
     ] = None,
     log_level: Annotated[
         LogLevel, typer.Option(help="How much is logged: by redrive and by your own loggers.")
@@ -92,46 +109,63 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         LogFormat, typer.Option(help="Log lines for people, or one JSON object per line.")
     ] = "text",
     spark_log_level: Annotated[
-        SparkLogLevel, typer.Option(help="How much Spark itself logs.")
+        SparkLogLevel, typer.Option(help="How much Spark itself logs.", rich_help_panel=_ON_SPARK)
     ] = "fatal",
     group_protocol: Annotated[
-        GroupProtocol, typer.Option(help="Worker: Kafka's group protocol.")
+        GroupProtocol, typer.Option(help="Kafka's group protocol.", rich_help_panel=_ON_THE_WORKER)
     ] = "classic",
     instance: Annotated[
         str | None,
         typer.Option(
-            help="Worker: its name in the group, over restarts; this machine's and a"
-            " number by default."
+            help="Its name in the group, over restarts; this machine's and a number by default.",
+            rich_help_panel=_ON_THE_WORKER,
         ),
     ] = None,
     dynamic: Annotated[
         bool,
         typer.Option(
             "--dynamic",
-            help="Worker: join without a name and leave the group when stopped; for pods of a"
+            help="Join without a name and leave the group when stopped; for pods of a"
             " Deployment, whose names change.",
+            rich_help_panel=_ON_THE_WORKER,
         ),
     ] = False,
     max_in_flight: Annotated[
-        int, typer.Option(min=1, help="Worker: at most so many records of a partition in flight.")
+        int,
+        typer.Option(
+            min=1,
+            help="At most so many records of a partition in flight.",
+            rich_help_panel=_ON_THE_WORKER,
+        ),
     ] = MAX_IN_FLIGHT,
     max_bytes_in_flight: Annotated[
         int,
         typer.Option(
-            min=1, help="Worker: the same in bytes, counted from the first that is not complete."
+            min=1,
+            help="The same in bytes, counted from the first that is not complete.",
+            rich_help_panel=_ON_THE_WORKER,
         ),
     ] = MAX_BYTES_IN_FLIGHT,
     drain: Annotated[
-        str, typer.Option(help="Worker: how long running work may take to end when stopped.")
+        str,
+        typer.Option(
+            help="How long running work may take to end when stopped.",
+            rich_help_panel=_ON_THE_WORKER,
+        ),
     ] = "30s",
     revoke_wait: Annotated[
-        str, typer.Option(help="Worker: how long it may when its partition goes to another.")
+        str,
+        typer.Option(
+            help="The same when a partition of it goes to another worker.",
+            rich_help_panel=_ON_THE_WORKER,
+        ),
     ] = "10s",
     one_core: Annotated[
         bool,
         typer.Option(
             "--one-core",
-            help="Worker: keep to one core; for many threads whose handlers wait.",
+            help="Keep to one core; for many threads whose handlers wait.",
+            rich_help_panel=_ON_THE_WORKER,
         ),
     ] = False,
 ) -> None:
@@ -142,6 +176,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     """
     logs = LogOptions(log_level=log_level, log_format=log_format)
     log_to_stderr(**logs)
+    _refuse_options(context, _ON_SPARK if engine == "worker" else _ON_THE_WORKER)
     if once and until_empty:
         raise ConfigurationError("--once and --until-empty exclude each other: give one of them")
     until: Until = "once" if once else "empty" if until_empty else "stopped"
@@ -173,6 +208,19 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     )
     with _told_errors():
         _run(target, options, arguments, Around(master, spark_log_level, metrics_port, logs))
+
+
+def _refuse_options(context: typer.Context, panel: str) -> None:
+    """Refuse options that were given and are in that panel of the help: they would do nothing."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if getattr(option, "rich_help_panel", None) == panel
+        and (source := context.get_parameter_source(option.name or "")) is not None
+        and source.name != "DEFAULT"
+    ]
+    if given:
+        raise ConfigurationError([f"{one}: {panel.lower()}; drop it" for one in given])
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 from redrive.envelope import text_of
 from redrive.errors import Undecodable
@@ -25,7 +26,9 @@ def decoded(work: Work) -> object:
     if value is None or decode is None:
         return value
     try:
-        return decode(value)
+        data = decode(value)
+        if type(data) is CoroutineType:
+            _refuse_coroutine(data, decode)
     except BaseException as error:
         blameless(error)
         retry_on = work.handler.retry.retry_on or ()
@@ -35,6 +38,12 @@ def decoded(work: Work) -> object:
             f"the value of {work.record.place} cannot be decoded: {type(error).__name__}:"
             f" {text_of(error)}"
         ) from error
+    return data
+
+
+def _refuse_coroutine(data: CoroutineType[Any, Any, Any], decode: Callable[..., Any]) -> None:
+    data.close()
+    raise TypeError(f"{name_of(decode)} returned a coroutine: decode= must not be async")
 
 
 def check_returned(returned: object, function: Callable[..., object], *, acked: bool) -> None:

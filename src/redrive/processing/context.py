@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redrive.processing.work import Result, Work
 
 _new: Final = tuple.__new__
+_LAST_PARTITION: Final = (1 << 31) - 1
 _MOST_TOPICS: Final = 10_000
 _MOST_SHOWN: Final = 200
 
@@ -307,7 +308,7 @@ def _check_place(topic: str, partition: int | None, good: set[str]) -> None:
             raise ContextError(f"ctx.send: {topic!r} is not a name a Kafka topic can have")
         if len(good) < _MOST_TOPICS:
             good.add(topic)
-    if partition is not None and (type(partition) is not int or partition < 0):
+    if partition is not None and not (type(partition) is int and 0 <= partition <= _LAST_PARTITION):
         raise ContextError(f"ctx.send({topic!r}): there is no partition {partition!r}")
 
 
@@ -317,12 +318,22 @@ def _encoded(value: object) -> bytes | None:
     return _bytes("value", value)
 
 
-def _header_name(name: object) -> str:
+def _header(pair: object) -> tuple[str, bytes | None]:
+    match pair:
+        case (str(name), value) if name.isascii() or _is_text(name):
+            if "\0" not in name:  # librdkafka would cut it off there
+                return name, _bytes(f"header {name!r}", value)
+    raise ContextError(
+        f"ctx.send: {pair!r} cannot be a header: it is a name, which is text, and a value"
+    )
+
+
+def _is_text(name: str) -> bool:
     try:
-        str(name).encode()
+        name.encode()
     except UnicodeEncodeError:
-        raise ContextError(f"ctx.send: {name!r} cannot be the name of a header") from None
-    return str(name)
+        return False
+    return True
 
 
 def _bytes(what: str, given: object) -> bytes | None:
@@ -336,7 +347,6 @@ def _bytes(what: str, given: object) -> bytes | None:
 
 
 def _headers(given: HeadersGiven) -> Headers:
-    pairs = given.items() if isinstance(given, Mapping) else given
-    headers = tuple((_header_name(name), _bytes(f"header {name!r}", v)) for name, v in pairs)
+    headers = tuple(map(_header, given.items() if isinstance(given, Mapping) else given))
     # Headers are often passed on from the record: redrive's own are about that record, not this.
     return user_headers(headers)
