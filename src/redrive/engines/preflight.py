@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from time import monotonic
 from typing import Final, NamedTuple
 
 from redrive.app import App
@@ -12,7 +13,7 @@ from redrive.config import Settings
 from redrive.engines import database
 from redrive.errors import RedriveError
 from redrive.guarantees import GUARANTEES
-from redrive.kafka.admin import Admin
+from redrive.kafka.admin import Admin, pause
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.topics import KafkaTopics
 from redrive.permissions import Permission, lacking, permissions
@@ -22,6 +23,10 @@ log: Final = logging.getLogger("redrive")
 
 _PATIENCE = 15.0
 """Seconds: an address at which nobody listens is a mistake more often than an outage."""
+_WORKERS_GONE = 60.0
+"""Seconds after which members of the group are not workers that were stopped: longer than sessions
+last by default, by either protocol."""
+_LOOK_EVERY = 0.5
 _TIME = "message.timestamp.type"
 _APPENDED = "LogAppendTime"
 
@@ -49,17 +54,13 @@ def check(app: App, settings: Settings, target: str, *, engine: Engine) -> Ready
         missing = [name for name in names if name not in allowed]
         if missing:
             raise NotReadyError(_missing(app, missing, target))
-        has_members = engine == "spark" and admin.has_members(app.name)
+        if engine == "spark":
+            _wait_for_workers(admin, app.name)
         topics = [*app.handlers, *app.delay_topics]
         seen = KafkaTopics(settings, admin=admin).visible_settings(topics)
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
     _check_stamped(app, seen, target)
-    if has_members:
-        raise NotReadyError(
-            f"the app {app.name} is running as a worker: its group has active members,"
-            " so Spark must not commit for it; stop the worker first"
-        )
     if GUARANTEES[app.delivery].database:
         ttl = database.inbox_ttl(app, seen)
         unready = database.unready(settings, target)
@@ -67,6 +68,31 @@ def check(app: App, settings: Settings, target: str, *, engine: Engine) -> Ready
             raise NotReadyError(unready)
         return Ready(ttl)
     return Ready()
+
+
+def _wait_for_workers(admin: Admin, group: str) -> None:
+    """See that nobody is in the group: Spark commits for it, and brokers refuse that of strangers.
+
+    A worker that was stopped stays a member until its session has timed out, so that it can come
+    back by its name. Nothing tells it from one that runs.
+    """
+    if not admin.has_members(group):
+        return
+    log.warning(
+        "the group %s has active members: a worker that was stopped is one of them until its"
+        " session has timed out (20 s, 45 s with --group-protocol consumer); this run waits for"
+        " that, up to %.0f s",
+        group,
+        _WORKERS_GONE,
+    )
+    end = monotonic() + _WORKERS_GONE
+    while admin.has_members(group):
+        if monotonic() >= end:
+            raise NotReadyError(
+                f"the app {group} is running as a worker: its group has active members,"
+                " so Spark must not commit for it; stop the worker first"
+            )
+        pause(_LOOK_EVERY)
 
 
 def _not_allowed(refused: Iterable[Permission], settings: Settings, target: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from running import World
+from running import OnWorker, World
 
 from redrive.config import load_settings
 from redrive.engines import preflight
@@ -49,9 +49,30 @@ def test_a_delay_topic_without_append_time_is_refused(world: World) -> None:
         preflight.check(world.loaded(target), world.settings, target, engine="spark")
 
 
-def test_a_worker_of_the_same_app_is_a_rival(world: World) -> None:
+def test_a_worker_that_was_stopped_is_waited_out(world: World, caplog) -> None:
+    settings = {"session.timeout.ms": 6000}
+    target = world.app(APP.replace("App(NAME", f"App(NAME, librdkafka={settings}"))
+    worker = OnWorker().start(target, world.bootstrap)
+    world.wait(worker, "its partitions", lambda: worker.worker.ready)
+    worker.stop()
+    assert world.admin.has_members(world.prefix)  # it may come back
+    preflight.check(world.loaded(target), world.settings, target, engine="spark")
+    assert not world.admin.has_members(world.prefix)
+    assert "until its session has timed out" in caplog.text
+
+
+def test_a_worker_that_has_ended_by_itself_is_not_waited_for(world: World, caplog) -> None:
+    target = world.app(APP)
+    worker = OnWorker().start(target, world.bootstrap, until="empty")
+    assert worker.worker.await_termination(60)
+    preflight.check(world.loaded(target), world.settings, target, engine="spark")
+    assert not caplog.text
+
+
+def test_a_worker_of_the_same_app_is_a_rival(world: World, monkeypatch) -> None:
     from confluent_kafka import Consumer
 
+    monkeypatch.setattr(preflight, "_WORKERS_GONE", 0.0)
     target = world.app(APP)
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": world.prefix})
     consumer.subscribe([world.topic("in")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from redrive.threads import OnDeath
 
 log: Final = logging.getLogger("redrive.worker")
+_LEAVE_WAIT: Final = 1.0
 
 
 class GroupMember:
@@ -59,6 +61,7 @@ class GroupMember:
     ) -> None:
         self._topics = list(topics)
         self._assignment = assignment
+        self._can_leave = name is not None and options.protocol == "classic"
         config = worker_config(settings, app.name, options.protocol, name)
         config["on_commit"] = self._on_commit
         self._consumer: Consumer = make_handle(Consumer, config, self._on_error)
@@ -101,12 +104,23 @@ class GroupMember:
         self._consumer.unsubscribe()
         self.join()
 
-    def close(self) -> None:
-        """End it; a static member stays in the group until its session has timed out."""
+    def close(self, *, for_good: bool = False) -> None:
+        """End it. A static member stays in the group until its session has timed out.
+
+        Unless it ends for good: then it leaves. With the new protocol librdkafka does not let it.
+        """
         try:
+            if for_good and self._can_leave:
+                self._leave()
             self._consumer.close()
         except (KafkaException, RuntimeError) as error:
             log.warning("the consumer did not close: %s", error)
+
+    def _leave(self) -> None:
+        self._consumer.unsubscribe()
+        end = monotonic() + _LEAVE_WAIT
+        while self._consumer.memberid() and monotonic() < end:
+            self._consumer.poll(_LEAVE_WAIT / 100)  # its partitions go, then it leaves
 
     def _on_error(self, error: KafkaError) -> None:
         report_error(error)

@@ -313,7 +313,8 @@ class Worker:
 
     def _close_member(self) -> None:
         if hasattr(self, "_member"):
-            self._member.close()
+            # One that was stopped may soon be back by its name, one that has ended by itself not.
+            self._member.close(for_good=self._error is None and self._looking.over.is_set())
 
     def _note_error(self, error: BaseException) -> None:
         if self._error is None:
