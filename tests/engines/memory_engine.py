@@ -86,7 +86,7 @@ class MemoryLog:
         return self._broker.topic_id(topic)
 
     def all_bounds(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, wait_for_leaders: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
         found = {}
         if self.without_leader & {*partitions}:

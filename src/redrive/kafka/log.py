@@ -38,6 +38,7 @@ from redrive.record import NO_TIMESTAMP, Record, TopicPartition
 _new: Final = tuple.__new__
 _error: Final = Message.error
 _LOT: Final = 1000
+_WITHOUT_LEADER: Final = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")
 _SILENCE: Final = 1.0
 """Seconds without a word, after which it is asked whether the topic is there at all."""
 
@@ -97,15 +98,19 @@ class KafkaLog:
         return self.all_bounds([partition])[partition]
 
     def all_bounds(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, wait_for_leaders: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """The bounds of many partitions, for the price of one."""
+        """The bounds of many partitions, for the price of one; a NoLeaderError, if one has none.
+
+        Without waiting, that is known at once, also while another one is about to be chosen.
+        """
         if not partitions:
             return {}
+        passing = () if wait_for_leaders else _WITHOUT_LEADER
         try:
             return self._admin.ask(
                 f"ask for the bounds of {', '.join(map(str, partitions))}",
-                lambda client: _list_bounds(client, partitions),
+                lambda client: _list_bounds(client, partitions, passing),
             )
         except _NoLeaderError:
             self._check_there(partitions)
@@ -258,7 +263,7 @@ class _NoLeaderError(Exception):
 
 
 def _list_bounds(
-    client: AdminClient, partitions: Collection[TopicPartition]
+    client: AdminClient, partitions: Collection[TopicPartition], no_leader: Collection[str]
 ) -> dict[TopicPartition, tuple[int, int]]:
     asked = [
         client.list_offsets(
@@ -273,7 +278,7 @@ def _list_bounds(
             for answers in asked
         )
     except KafkaException as raised:
-        if raised.args[0].name() == "_NOENT":
+        if raised.args[0].name() in ("_NOENT", *no_leader):
             raise _NoLeaderError from None
         raise
     return {partition: (first[partition], last[partition]) for partition in partitions}

@@ -112,8 +112,8 @@ def test_records_appended_while_it_plans_are_in_the_next_plan(world, make_app, p
         def __getattr__(self, name: str) -> Any:
             return getattr(world.log, name)
 
-        def all_bounds(self, places: Collection[TopicPartition]) -> Any:
-            found = world.log.all_bounds(places)
+        def all_bounds(self, places: Collection[TopicPartition], **how: bool) -> Any:
+            found = world.log.all_bounds(places, **how)
             world.send(place, 3)
             return found
 

@@ -70,9 +70,9 @@ class Between:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def all_bounds(self, places: Collection[TopicPartition]) -> Any:
+    def all_bounds(self, places: Collection[TopicPartition], **how: bool) -> Any:
         self._happens()
-        return self._log.all_bounds(places)
+        return self._log.all_bounds(places, **how)
 
 
 # Begun

@@ -44,7 +44,7 @@ class PlannersLog(Protocol):
     def leaderless(self, names: Collection[str]) -> set[TopicPartition]: ...
 
     def all_bounds(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, wait_for_leaders: bool
     ) -> dict[TopicPartition, tuple[int, int]]: ...
 
     def appended_since(
@@ -164,8 +164,9 @@ class Planner:
     def _bounds(self) -> dict[TopicPartition, tuple[int, int]]:
         """The bounds of all partitions that have a leader: the others wait, and hold up nobody."""
         before = self._leaderless
+        led = [each for each in self._places() if each not in before]
         try:
-            return self._log.all_bounds([each for each in self._places() if each not in before])
+            return self._log.all_bounds(led, wait_for_leaders=False)
         except NoLeaderError:
             self._leaderless = self._log.leaderless(list(self._topics))
             if self._leaderless == before:
