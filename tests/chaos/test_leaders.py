@@ -38,10 +38,25 @@ def brokers():
     runtime.close_all()
 
 
+class Spread(World):
+    """Each partition of the source topic is on one of the brokers, and only there."""
+
+    nodes: list[int]
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        if topic != self.topic("in"):
+            super().create(topic, partitions)
+            return
+        new = NewTopic(topic, partitions, replica_assignment=[[node] for node in self.nodes])
+        self.admin.client.create_topics([new])[topic].result(30)
+        self.admin.wait_until("the topic", lambda: self.topics._usable(topic, partitions))
+
+
 @pytest.fixture
 def world(brokers, redrive_prefix, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = World(brokers.bootstrap, tmp_path, redrive_prefix)
+    made = Spread(brokers.bootstrap, tmp_path, redrive_prefix)
+    made.nodes = [broker.node for broker in brokers.brokers]
     yield made
     made.close()
 
@@ -51,11 +66,7 @@ def numbers(count: int, begin: int = 0) -> list[bytes]:
 
 
 def test_a_partition_without_a_leader_waits_and_the_others_go_on(brokers, world):
-    nodes = [broker.node for broker in brokers.brokers]
     away = brokers.brokers[-1]
-    topic = NewTopic(world.topic("in"), 3, replica_assignment=[[node] for node in nodes])
-    world.admin.client.create_topics([topic])[world.topic("in")].result(30)
-    world.admin.wait_until("the topic", lambda: bool(world.topics.describe([world.topic("in")])))
     target = world.app(COPY, 3)
     world.create(world.topic("out"))
     spec = Spec(
@@ -95,7 +106,7 @@ def test_a_partition_without_a_leader_waits_and_the_others_go_on(brokers, world)
     run()
     assert sorted(world.values("out")) == sorted(numbers(300))
     send(numbers(300, 300))
-    waiting = {b"%d" % number for number in range(300, 600) if number % 3 == nodes.index(away.node)}
+    waiting = {b"%d" % number for number in range(300, 600) if number % 3 == 2}
     plan = planner.plan()  # with a leader still
     away.kill()
     began = time.monotonic()
@@ -104,9 +115,6 @@ def test_a_partition_without_a_leader_waits_and_the_others_go_on(brokers, world)
     print(f"a task with a range that is silent took {time.monotonic() - began:.1f} s")
     others = {*numbers(600)} - waiting
     world.wait(None, "the others", lambda: run() or {*world.values("out")} == others, timeout=120)
-    began = time.monotonic()
-    assert planner.plan() == []
-    print(f"a plan without that partition took {time.monotonic() - began:.1f} s")
     assert f"{world.topic('in')}[2]" in planner.waits_for
     away.start()
     everything = {*numbers(600)}

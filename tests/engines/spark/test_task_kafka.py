@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import uuid
 from functools import partial
@@ -10,13 +11,18 @@ from typing import Any
 
 import pytest
 
+from redrive.clock import WallClock
 from redrive.config import load_settings
 from redrive.engines.spark import marks, runtime, task
+from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.reports import SliceReport
 from redrive.engines.spark.spec import Spec
+from redrive.engines.starts import DataLossError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
+from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.record import Write
@@ -338,6 +344,54 @@ def test_a_transaction_that_dies_leaves_outputs_and_progress_as_one(world, tasks
         made.run("in")
     at = world.committed("in").get(world.places("in")[0], Position(0)).offset
     assert world.values("out") == [b"%d" % number for number in range(at)]
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_what_a_task_commits_for_a_topic_that_was_made_again_in_the_middle_is_no_progress(
+    world, tasks, delivery
+):
+    made = tasks(
+        f"""
+        app = App(NAME, delivery={delivery!r}, ordering="partition")
+
+        @app.handler(topic("in"))
+        def handle(record, ctx):
+            if record.offset == 100 and MIDDLE:
+                MIDDLE.pop()()
+
+        MIDDLE = []
+        """,
+        partitions=1,
+    )
+    (place,) = world.places("in")
+
+    def make_again() -> None:
+        world.topics.delete(place.topic)
+        world.topics.create(place.topic, 1, {})
+        world.publisher = KafkaPublisher(world.settings)
+        world.send("in", *numbers(2 * COUNT))
+
+    sys.modules[made.spec.target.partition(":")[0]].MIDDLE.append(make_again)
+    ((only,),) = planner_of(made).plan()
+    task.run(made.spec, [only])
+    if delivery == "at-least-once":  # a transaction that began before the topic may not end
+        assert world.committed("in")[place].offset > 0
+    with pytest.raises(DataLossError, match="was deleted and made again since its progress"):
+        planner_of(made).plan()
+
+
+def planner_of(made: Tasks) -> Planner:
+    """One that begins now, and knows nothing of those before."""
+    settings = made.spec.settings
+    return Planner(
+        made.world.loaded(made.spec.target),
+        made.spec,
+        "main",
+        log=KafkaLog(settings, made.world.prefix),
+        progress=KafkaProgress(settings, made.world.prefix),
+        has_members=lambda: False,
+        clock=WallClock(),
+    )
 
 
 TAKEN_OVER = """
