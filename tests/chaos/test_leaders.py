@@ -115,8 +115,14 @@ def test_a_partition_without_a_leader_waits_and_the_others_go_on(brokers, world)
     print(f"a task with a range that is silent took {time.monotonic() - began:.1f} s")
     others = {*numbers(600)} - waiting
     world.wait(None, "the others", lambda: run() or {*world.values("out")} == others, timeout=120)
-    assert f"{world.topic('in')}[2]" in planner.waits_for
+    away_from = f"{world.topic('in')}[2]"
+    world.wait(None, "who waits", lambda: run() or away_from in planner.waits_for, timeout=120)
+    send_to_others = [b"later 0", b"later 1"]
+    send(send_to_others)
+    others |= {*send_to_others}
+    world.wait(None, "the others", lambda: run() or {*world.values("out")} == others, timeout=120)
+    assert away_from in planner.waits_for
     away.start()
-    everything = {*numbers(600)}
+    everything = {*numbers(600), *send_to_others}
     world.wait(None, "all", lambda: run() or {*world.values("out")} == everything, timeout=120)
     assert planner.waits_for == ""
