@@ -68,7 +68,7 @@ def test_a_sequence_of_delays_hop_by_hop(world, start):
         assert envelope.error_message == "failure 7"
 
 
-def test_dead_letters_are_the_records_byte_for_byte(world, start):
+def test_dead_letters_are_the_records_byte_for_byte(world, start, caplog):
     target = world.app("""
         app = App(NAME)
 
@@ -98,3 +98,10 @@ def test_dead_letters_are_the_records_byte_for_byte(world, start):
         )
         for write in written
     }
+    assert run.handle.figures.dead() == {(topic, "rejected"): 4, (topic, "undecodable"): 1}
+    why = [line for line in caplog.records if line.name == "redrive.causes"]
+    traces = {line.reason: line.exc_text for line in why if line.exc_text}
+    assert 'raise Bury("never")' in traces["rejected"]
+    assert "UnicodeDecodeError" in traces["undecodable"]
+    assert len([line for line in why if line.exc_text]) == 2, "each cause once with its trace"
+    assert {line.reason: line.total for line in why} == {"rejected": 4, "undecodable": 1}

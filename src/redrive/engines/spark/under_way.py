@@ -36,11 +36,12 @@ class UnderWay:
     def batch(self, lane: Lane, number: int) -> Iterator[None]:
         """Take note that a batch is under way within the block."""
         patience = self._deadline + GRACE
-        self._batches[lane] = _Batch(number, self._clock(), patience)
+        mine = self._batches[lane] = _Batch(number, self._clock(), patience)
         try:
             yield
         finally:
-            del self._batches[lane]
+            if self._batches.get(lane) is mine:  # the lane may have been started again meanwhile
+                del self._batches[lane]
 
     def seconds(self, lane: Lane) -> float | None:
         """For how long a lane's batch has been under way; None: there is none."""
