@@ -12,8 +12,9 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Final, Literal, TypedDict
 
 LogFormat = Literal["text", "json"]
@@ -21,6 +22,8 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 TRACE: Final = 16_384
 """Characters of a stack trace, at most."""
+_QUIET: Final = 60.0
+_REMEMBERED: Final = 1000
 _INDENT: Final = "    "
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -75,6 +78,24 @@ class JsonLines(logging.Formatter):
             told | {name: more[name] for name in more if name not in told} | _traces(self, record),
             default=repr,
         )
+
+
+class Repeats:
+    """Tells what is news: the same sentence is, once a minute, as long as it is repeated."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._said: dict[str, float] = {}
+
+    def is_news(self, text: str) -> bool:
+        """Whether it should be said; then it counts as said."""
+        now = self._clock()
+        if now - self._said.get(text, -_QUIET) < _QUIET:
+            return False
+        if len(self._said) >= _REMEMBERED:
+            self._said.clear()
+        self._said[text] = now
+        return True
 
 
 def log_to_stderr(

@@ -234,6 +234,15 @@ def run_batch(handle, monkeypatch):
     return run
 
 
+def test_a_trouble_that_lasts_is_not_said_with_every_batch(handle, caplog, monkeypatch):
+    monkeypatch.setattr(handle._pause, "wait", lambda seconds: False)
+    for _ in range(3):
+        handle._note_reports("main", [{"fatal": "", "trouble": "the database is away"}])
+    handle._note_reports("main", [{"fatal": "", "trouble": "something else"}])
+    assert caplog.text.count("the database is away; tried again") == 1
+    assert "something else; tried again" in caplog.text
+
+
 def test_a_batch_is_counted_and_its_job_says_whose_it_is(handle, run_batch):
     report = {"counts": {"done": 2}, "lateness": [], "trouble": "", "fatal": ""}
     assert run_batch(Frame(report, report)) == "redrive shop: main lane, 3"

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from redrive.config import Security, Settings, is_pem
 from redrive.errors import ConfigurationError
+from redrive.logs import Repeats
 from redrive.secret import MASK, Secret, is_secret
 
 log: Final = logging.getLogger("redrive.kafka")
@@ -29,8 +30,6 @@ _LARGEST_MESSAGE: Final = (
 )
 _CONSUMER_ONLY: Final = ("fetch.", "queued.", "session.", "heartbeat.", "max.poll.", "check.crcs")
 _TIMES: Final = re.compile(r"\(after \d+ms.*", re.DOTALL)
-_QUIET: Final = 60.0
-_REMEMBERED: Final = 1000
 _PRODUCER_ONLY: Final = (
     "linger.",
     "batch.",
@@ -116,19 +115,11 @@ class NotAgain(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock = clock
-        self._told: dict[str, float] = {}
+        self._repeats = Repeats(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is news."""
-        text = _TIMES.sub("", record.getMessage())
-        now = self._clock()
-        if now - self._told.get(text, -_QUIET) < _QUIET:
-            return False
-        if len(self._told) >= _REMEMBERED:
-            self._told.clear()
-        self._told[text] = now
-        return True
+        return self._repeats.is_news(_TIMES.sub("", record.getMessage()))
 
 
 log.addFilter(NotAgain())

@@ -29,6 +29,7 @@ from redrive.engines.spark.statuses import Statuses
 from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
+from redrive.logs import Repeats
 from redrive.processing.causes import Seen
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Handle:
         self._trigger = trigger
         self._statuses = Statuses(spec)
         self._causes = CauseLog(app.name)
+        self._troubles = Repeats()
         self._how_it_ended = asked_of(spark)
         self._began = time()
         self._under_way = UnderWay(spec.batch_deadline / 1000)
@@ -243,7 +245,7 @@ class Handle:
                 self._fatal = report["fatal"]
                 self._request_stop()
         troubles = {report["trouble"] for report in reports if report["trouble"]}
-        for trouble in troubles:
+        for trouble in filter(self._troubles.is_news, troubles):
             log.warning("%s lane: %s; tried again", lane, trouble)
         if any(report["trouble"] and "died" not in report for report in reports):
             self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet

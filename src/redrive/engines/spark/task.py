@@ -112,7 +112,7 @@ class Task:
             self._check_refused()
         except RedriveError as error:
             stopped = self._explained(error, ranges)
-            log.warning("a task ends early: %s", stopped)
+            log.debug("a task ends early: %s", stopped)  # the driver says it
         except MemoryError:
             # As the kernel would: then the record that needs so much is searched for.
             log.critical("out of memory: this Python worker ends")
