@@ -66,7 +66,8 @@ class Process:
     def _is_done(self) -> bool:
         self._dispatcher.tick()
         self.hung += self._executor.give_up_hung()
-        self.kinds.update(outcome.kind for _, outcome in self._delivery.pump())
+        ended = [each for _, each in self._delivery.pump() if not isinstance(each, int)]
+        self.kinds.update(outcome.kind for outcome in ended)
         return self._tracker.in_flight == 0
 
     def close(self) -> None:

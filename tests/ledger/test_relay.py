@@ -286,7 +286,7 @@ def test_a_partition_that_is_not_there_holds_its_key(post, topic):
     relay = post.drain()
     assert values(post, topic) == [b"2"]
     assert post.waiting() == 1
-    assert "the topic or the partition does not exist" in relay.refusals.reasons()[topic][1]
+    assert "the topic has no such partition" in relay.refusals.reasons()[topic][1]
 
 
 def test_a_compacted_topic_takes_no_record_without_key(post, redrive_topic):

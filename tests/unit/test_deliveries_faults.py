@@ -113,6 +113,57 @@ def test_a_mistake_of_ours_over_one_record_holds_that_one_only(caplog) -> None:
     assert db.rows[2:] == [b"bad", b"behind"]
 
 
+def test_nobody_is_called_again_while_a_topic_takes_nothing(caplog) -> None:
+    _, sim, db = inserting("idempotent", RetryPolicy("5m"))
+    sim.broker.create("told")
+    sim.broker.refuse("told")
+    for number in range(40):
+        sim.send("orders", str(number), key=str(number % 7))
+    sim.advance("10m")
+    assert (db.rows, sim.lag, sim.parked, sim.dead) == ([], 40, [], [])
+    calls = [each.record.value for each in sim.attempts]
+    assert len(calls) == len(set(calls)) <= 40
+    (told,) = [each.message for each in caplog.records if each.name == "redrive.delivery"]
+    assert "a write to told was refused (TOPIC_AUTHORIZATION_FAILED)" in told
+    sim.broker.accept("told")
+    sim.advance("1m")
+    assert sorted(db.rows) == sorted(b"%d" % number for number in range(40))
+    assert len(sim.sent("told")) == 40
+    # Once more where the unit had to be undone, and for no other reason.
+    assert len(sim.attempts) == 40 + len(calls)
+    assert caplog.messages[-1] == "writes to told are taken again"
+
+
+def test_a_message_that_its_topic_does_not_take_ends_its_record_and_nobody_elses() -> None:
+    _, sim, db = inserting("idempotent", RetryPolicy("5m"))
+    sim.broker.create("told", config={"max.message.bytes": "2000"})
+    for number, value in enumerate(("1", "x" * 5000, "2")):
+        sim.send("orders", value, key=str(number))
+    sim.advance("1s")
+    assert (sim.lag, sorted(db.rows)) == (0, [b"1", b"2"])
+    assert [dead.reason for dead in sim.dead] == ["refused-write"]
+    assert [len(each.record.value or b"") for each in sim.attempts].count(5000) == 1
+
+
+def test_a_failure_whose_dead_letter_is_refused_is_not_another_call() -> None:
+    app = made("idempotent", RetryPolicy())
+
+    @app.handler("orders")
+    def fail(record, ctx):
+        raise ValueError("bad")
+
+    with Simulation(app) as sim:
+        sim.broker.refuse("shop.dead")
+        sim.send("orders", "1")
+        sim.advance("10m")
+        assert (sim.lag, sim.dead) == (1, [])
+        sim.broker.refuse("shop.dead", error="MSG_SIZE_TOO_LARGE")
+        sim.advance("10m")
+        sim.broker.accept("shop.dead")
+        sim.advance("1m")
+        assert (sim.lag, len(sim.dead), len(sim.attempts)) == (0, 1, 1)
+
+
 # What cannot be
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from redrive.delivery.flush import Complete, FlushDelivery
-from redrive.delivery.held import REFUSED_LONGEST, REFUSED_WAIT
+from redrive.delivery.refusing import REFUSED_LONGEST, REFUSED_WAIT
 from redrive.errors import LedgerError, PublishError
 from redrive.kafka.errors import BrokerError, publish_error, refusal
 from redrive.processing.outcomes import Outcome, Report, Sent

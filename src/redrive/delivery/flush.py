@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive import failpoints
 from redrive.delivery.held import Held, Item
+from redrive.delivery.refusing import RefusingTopics
 from redrive.errors import PublishError, RedriveError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Write
@@ -62,7 +63,8 @@ class FlushDelivery:
         self._again: list[Item] = []
         """Refused once: they are tried by themselves, beside what is on its way."""
         self._beside: _OnTheWay | None = None
-        self._held = Held(publisher, clock)
+        self._topics = RefusingTopics(publisher.refusing, clock)
+        self._held = Held(self._topics)
         self.taken = 0
         """How many reports were taken."""
         self.settled = 0
@@ -82,7 +84,7 @@ class FlushDelivery:
     @property
     def refusal(self) -> str:
         """Why, in one sentence."""
-        return self._held.reason
+        return self._topics.reason
 
     @property
     def outstanding(self) -> bool:
@@ -94,7 +96,7 @@ class FlushDelivery:
 
         With `wait`, up to that many seconds are given to what is on its way.
         """
-        self._again += self._held.due()
+        self._again += self._held.due(self._clock.now()) if len(self._held) else ()
         complete = [] if self._on_the_way else self._hand_over()
         if self._beside is None and self._again:
             complete += self._hand_over_beside()
@@ -123,11 +125,12 @@ class FlushDelivery:
         if len(self._sent_to) > len(self._asked):
             news = {*self._sent_to} - self._asked
             self._asked |= news
-            self._known |= news - self._held.ask(news)
+            self._known |= news - self._topics.are_shut(news)
+        shut = self._topics.shut
         while self._noted:
             processor, report = self._noted.popleft()
-            if self._held.shut:
-                report = self._open(processor, report)
+            if shut:
+                report = self._open(processor, report, shut)
             noted.append((processor, report))
             for _, sends, _ in report.sent:
                 writes += sends
@@ -142,11 +145,11 @@ class FlushDelivery:
             raise
         return []
 
-    def _open(self, processor: PartitionProcessor, report: Report) -> Report:
+    def _open(self, processor: PartitionProcessor, report: Report, shut: set[str]) -> Report:
         """What of a report can be written now; the rest is held behind what its topics refused."""
         rest = Report()
         for item in _items(processor, report):
-            if any(write.topic in self._held.shut for write in item.writes):
+            if any(write.topic in shut for write in item.writes):
                 self._held.hold_behind(item)
             else:
                 _add(rest, item)
@@ -229,7 +232,8 @@ class FlushDelivery:
         complete: list[Complete] = []
         for item in items:
             if item.outcome is not None and not self._forgotten(item.processor, [item.outcome]):
-                self._held.hold(item._replace(writes=()))
+                why = PublishError("dead letters cannot be forgotten in the inbox yet")
+                self._held.hold(item._replace(writes=()), [why])
                 continue
             item.processor.settle([item.offset])
             complete.append((item.processor, 1 if item.outcome is None else item.outcome))

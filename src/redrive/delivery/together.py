@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,10 @@ class Together:
                 self._publish(shares)
         if mine.error is not None:
             raise mine.error
+
+    def refusing(self, topics: Collection[str]) -> Mapping[str, PublishError]:
+        """Which of these topics take nothing at all now, and why."""
+        return self._publisher.refusing(topics)
 
     def _publish(self, shares: list[_Share]) -> None:
         error: BaseException | None = PublishError("nothing is known of these writes")

@@ -16,16 +16,18 @@ the way means that nothing of it happened, but for messages that may be written 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from redrive import failpoints
 from redrive.delivery import claims
+from redrive.delivery.refusing import RefusingTopics
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session
-from redrive.errors import RedriveError
+from redrive.errors import PublishError, RedriveError
 from redrive.guarantees import Guarantee
 from redrive.processing import calling, guarded
 from redrive.processing.judged import Judged
@@ -56,6 +58,10 @@ class Publishes(Protocol):
         """Write all of them; when this returns they are durable."""
         ...
 
+    def refusing(self, topics: Collection[str]) -> Mapping[str, PublishError]:
+        """Which of these topics take nothing at all now, and why."""
+        ...
+
 
 @dataclass(frozen=True)
 class Tools:
@@ -65,6 +71,27 @@ class Tools:
     guarantee: Guarantee
     publisher: Publishes
     clock: Clock
+
+    @cached_property
+    def topics(self) -> RefusingTopics:
+        """The topics that refuse what is to be written."""
+        return RefusingTopics(self.publisher.refusing, self.clock)
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        """The topics about which the broker was asked before the first write to them."""
+        return set()
+
+    def publish(self, writes: Sequence[Write]) -> None:
+        """Write all of them; PublishError, before anything is written, if a topic is shut."""
+        news = {write.topic for write in writes} - self._asked
+        if news:
+            self._asked.update(news)
+            self.topics.are_shut(news)
+        error = self.topics.refusal(writes)
+        if error is not None:
+            raise error
+        self.publisher.publish(writes)
 
 
 class _Held(NamedTuple):
@@ -269,7 +296,7 @@ class Unit:
             writes += each.writes[len(each.sends) :]
         if not writes:
             return
-        publish = self._tools.publisher.publish
+        publish = self._tools.publish
         if self._lot.is_async:
             await asyncio.to_thread(publish, writes)
         else:

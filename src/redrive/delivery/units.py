@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from math import inf
@@ -9,6 +10,7 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from redrive.delivery.blamed import Blamed
 from redrive.delivery.claims import inbox_id
 from redrive.delivery.store import (
     InboxId,
@@ -62,6 +64,7 @@ class Units:
         """Of lots whose function may hang: how far they have come."""
         self._stuck: dict[Work, int] = {}
         """How long records waited last that cannot be committed even alone."""
+        self._blamed = Blamed(tools.topics)
         self._lost: dict[Work, int] = {}
         """How often the database was lost while they were handled, since it was last committed."""
 
@@ -71,7 +74,17 @@ class Units:
         for work in [work for work in (*self._stuck, *self._lost) if work.processor.closed]:
             self._stuck.pop(work, None)  # somebody else has its partition by now
             self._lost.pop(work, None)
-        return len(self._stuck)
+        return len(self._stuck) + len(self._blamed)
+
+    @property
+    def waiting(self) -> int:
+        """How many records wait for topics that refuse what is to be written, with those behind."""
+        return self._blamed.with_those_behind
+
+    @property
+    def refusal(self) -> str:
+        """Why, in one sentence."""
+        return self._tools.topics.reason
 
     def connection(self) -> Any:
         """The database connection of the unit of work under way here."""
@@ -139,6 +152,7 @@ class Units:
         """Let go of the database."""
         self._closing.set()
         self._stuck.clear()
+        self._blamed.clear()
         self._store.close()
 
     async def _run(self, lot: Lot, dispatcher: Dispatcher, until: float) -> None:
@@ -150,7 +164,9 @@ class Units:
                 if (wait := self.trouble.wait_until()) is not None:
                     course.detain(course.rest(), wait)
                     break
-                await self._unit(lot, works, course, dispatcher, until)
+                if not await self._spared(lot, works, course, dispatcher):
+                    works = self._blamed.before_the_next(works)
+                    await self._unit(lot, works, course, dispatcher, until)
         except GivenUpError as error:
             log.warning("%s: what it did does not count", error)
             return
@@ -176,6 +192,23 @@ class Units:
         else:
             self._committed(unit, lot, works, course, dispatcher)
 
+    async def _spared(
+        self, lot: Lot, works: list[Work], course: _Course, dispatcher: Dispatcher
+    ) -> bool:
+        """Whether the first of these needs no call: it waits for a topic, or fails without."""
+        blame = self._blamed.first(works)
+        if blame is None:
+            return False
+        ask = self._blamed.until
+        wait = await asyncio.to_thread(ask, blame) if lot.is_async else ask(blame)
+        if wait is not None:
+            course.detain(works[:1], wait)
+            return True
+        if blame.fails_with is None:
+            return False
+        await self._fail(blame.fails_with, lot, works[:1], course, dispatcher)
+        return True
+
     def _undone(self, error: Exception, unit: Unit, works: list[Work], course: _Course) -> bool:
         """Nothing of a unit happened: decide who has to wait. True: its only record has failed."""
         if isinstance(error, RevokedError):
@@ -183,6 +216,10 @@ class Units:
         elif self._is_outage(error, unit, works):
             # Nobody can do anything about it: all wait, and nothing counts against any record.
             course.detain(course.rest(), self.trouble.begins(error))
+        elif isinstance(error, PublishError) and self._blamed.note(
+            error, unit.judged.report, works
+        ):
+            pass  # they are spared, and the others tried again without them
         elif len(works) > 1:
             course.alone = True  # so that one of them does not hold the others
         elif isinstance(error, (StoreRefusedError, TransactionEndedError)):
@@ -221,6 +258,7 @@ class Units:
         if unit.called:
             taken = unit.seconds / unit.called
             self._pace[lot.handler.topic] = (self._pace.get(lot.handler.topic, taken) + taken) / 2
+        self._blamed.committed(works)
         if self._stuck or self._lost:
             for work in works:
                 self._stuck.pop(work, None)

@@ -95,7 +95,7 @@ class Admission:
         """Why the topic would refuse it; the topic must have been learnt."""
         takes = self._known[write.topic]
         if write.partition is not None and write.partition >= takes.partitions:
-            return publish_error(write.topic, write.partition, "UNKNOWN_TOPIC_OR_PART")
+            return publish_error(write.topic, write.partition, "_UNKNOWN_PARTITION")
         if takes.compacted and write.key is None:
             return publish_error(write.topic, None, "INVALID_RECORD")
         # Compressed it may be small enough: the broker decides.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from threading import Lock, get_ident
 from time import monotonic
@@ -125,6 +125,11 @@ class Scope:
         """Where it is counted how long handlers take; None: nowhere."""
         self.lateness: deque[int] = deque(maxlen=100_000)
         """Milliseconds between due time and handler start, of records that were parked."""
+
+    @property
+    def sent_without_unit(self) -> Collection[str]:
+        """The topics that handlers have sent to so far, where no unit of work writes to them."""
+        return self.sent_to if self.units is None else ()
 
     def connection(self) -> Any:
         """The database connection of the unit of work under way."""

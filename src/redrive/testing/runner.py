@@ -60,7 +60,7 @@ class Runner:
         if store is not None:
             tools = Tools(self._scope, GUARANTEES[app.delivery], publisher, clock)
             self._scope.units = Units(tools, store)
-        self._delivery = FlushDelivery(publisher, clock, self._scope.sent_to)
+        self._delivery = FlushDelivery(publisher, clock, self._scope.sent_without_unit)
         self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
         self._executor = InlineExecutor(self._scope, Resources(app, resources))
         self._executor.start(self._dispatcher)

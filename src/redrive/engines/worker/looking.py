@@ -50,7 +50,7 @@ class Looking:
         until: Until,
         rejoining: Rejoining,
         on_death: OnDeath,
-        refused: Callable[[], int],
+        waiting: Callable[[], int],
         on_topics: Callable[[Mapping[str, str]], None],
     ) -> None:
         self.over = threading.Event()
@@ -65,7 +65,7 @@ class Looking:
         self._clock = clock
         self._until: Until = until
         self._rejoining = rejoining
-        self._refused = refused
+        self._waiting = waiting
         self._on_topics = on_topics
         self._status: dict[Lane, dict[str, Any]] = {"main": {}, "retry": {}}
         self._trouble = ""
@@ -260,7 +260,7 @@ class Looking:
             if not each.paused and each.read_to < behind[each.place]:
                 return False
             left += each.in_flight
-        return left == self._refused()
+        return left == self._waiting()
 
     def _outcomes(self) -> int:
         figures = self._counting.figures

@@ -137,7 +137,7 @@ class Worker:
             until=options.until,
             rejoining=self.rejoining,
             on_death=self._on_death,
-            refused=lambda: self.refused,
+            waiting=self._waiting_for_topics,
             on_topics=self._on_topics,
         )
         self._one_core: OneCore | None = None
@@ -222,6 +222,15 @@ class Worker:
         """How many records stay where they are, because what was to be written was refused."""
         return self._delivering.refused + (0 if self._units is None else self._units.stuck)
 
+    @property
+    def refusal(self) -> str:
+        """Why, in one sentence."""
+        return self._delivering.refusal or ("" if self._units is None else self._units.refusal)
+
+    def _waiting_for_topics(self) -> int:
+        """How many records wait for topics that refuse writes, with those behind them."""
+        return self._delivering.refused + (0 if self._units is None else self._units.waiting)
+
     # How it runs
 
     def _run(self) -> None:
@@ -239,7 +248,7 @@ class Worker:
                 log.warning("handlers still ran when the time to stop was over: they run again")
                 self._assignment.revoke_wait = 0.0
             if self._looking.over.is_set() and self.refused:  # it was to end with all of it done
-                self._note_error(WorkerError(unfinished(self.refused, self._delivering.refusal)))
+                self._note_error(WorkerError(unfinished(self.refused, self.refusal)))
         except BaseException as error:
             self._note_error(error)
             log.debug("the worker ended", exc_info=error)
@@ -337,8 +346,8 @@ class Worker:
     def _make_delivering(self) -> Delivering:
         if self.app.delivery == "transaction":
             return TransactionDelivering(self.counting, self._on_failed_transaction, self._on_death)
-        given = self._publisher, self._clock, self.counting, self._on_death, self._scope.sent_to
-        return FlushDelivering(*given)
+        sent_to = self._scope.sent_without_unit
+        return FlushDelivering(self._publisher, self._clock, self.counting, self._on_death, sent_to)
 
     def _make_member(self) -> GroupMember:
         return GroupMember(
