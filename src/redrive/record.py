@@ -19,6 +19,10 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None
 
 
+_FRAME: Final = 70
+"""Bytes around a message: its lengths, and the batch's own if it is alone in it."""
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 
@@ -87,6 +91,14 @@ class Write(NamedTuple):
     headers: Headers = ()
     partition: int | None = None
     timestamp: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes in a batch, about."""
+        size = _FRAME + len(self.key or b"") + len(self.value or b"")
+        if self.headers:
+            size += sum(len(name) + len(value or b"") + 4 for name, value in self.headers)
+        return size
 
 
 class IdentifiedWrite(Write):

@@ -17,6 +17,7 @@ from redrive.kafka.config import (
     make_handle,
     producer_config,
     report_error,
+    transactional_config,
 )
 from redrive.kafka.java import java_properties
 
@@ -55,6 +56,23 @@ def test_defaults_can_be_changed():
     config = producer_config(settings_of(librdkafka={"message.timeout.ms": 5}))
     assert config["message.timeout.ms"] == 5
     assert admin_config(settings_of(librdkafka={"socket.timeout.ms": 5}))["socket.timeout.ms"] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "timeout"),
+    [
+        ({}, 30_000),
+        ({"message.timeout.ms": 5}, 5),
+        ({"message.timeout.ms": 120_000}, 60_000),
+        ({"message.timeout.ms": 0}, 60_000),
+        ({"delivery.timeout.ms": "90000"}, 60_000),
+        ({"transaction.timeout.ms": 300_000, "message.timeout.ms": 120_000}, 120_000),
+    ],
+)
+def test_a_message_is_given_up_before_its_transaction_is(given, timeout):
+    config = transactional_config(settings_of(librdkafka=given), "shop/orders/0")
+    assert config["message.timeout.ms"] == timeout
+    make_handle(Producer, config)  # else librdkafka refuses the settings
 
 
 def test_security_in_librdkafkas_words(tmp_path):

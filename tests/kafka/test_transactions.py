@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from time import monotonic
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from running import wait_for_markers
 
+from redrive import failpoints
 from redrive.errors import PublishError
-from redrive.kafka import transactions
+from redrive.kafka import room, transactions
 from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.topics import KafkaTopics
 from redrive.kafka.transactions import FencedError, TransactionalProducer, TransactionError
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
@@ -44,6 +49,12 @@ class Setup:
 
     def committed(self) -> Position | None:
         return self.progress.committed([self.source]).get(self.source)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_learnt(monkeypatch) -> None:
+    """A process learns how much a transaction takes: not from one test to the next."""
+    monkeypatch.setattr(room, "_rooms", {})
 
 
 @pytest.fixture
@@ -105,28 +116,97 @@ def test_whoever_comes_later_fences_the_others_off(setup):
     assert setup.committed() == Position(2, "m1")
 
 
+# What one transaction takes
+
+
+@pytest.fixture
+def small(redrive_topic, settings) -> str:
+    topic = redrive_topic("small", partitions=2)
+    KafkaTopics(settings).configure(topic, {"max.message.bytes": "5000"})
+    return topic
+
+
+def test_a_topic_that_refuses_librdkafkas_batches_gets_smaller_ones(setup, small, caplog):
+    writes = [Write(small, None, b"%d" % number + b"x" * 500, (), 1) for number in range(100)]
+    producer = setup.producer()
+    setup.commit(producer, 0, *writes)
+    setup.commit(producer, 1, *writes)
+    place = TopicPartition(small, 1)
+    wait_for_markers(setup.admin, setup.log, [place])
+    found = setup.log.read(place, *setup.log.bounds(place))
+    assert [record.value for record in found] == [write.value for write in writes * 2]
+    assert setup.values() == [b"0", b"1"]
+    assert setup.committed() == Position(2, "m1")
+    assert "refuses batches of 10000 bytes" in caplog.text
+    assert "refuses batches of 1000 bytes" not in caplog.text
+
+
+def test_of_a_batch_that_is_refused_the_message_that_is_too_large_is_named(setup, small):
+    writes = [Write(small, b"k", b"%d" % number) for number in range(20)]
+    writes[7] = Write(small, b"k", b"x" * 6000)
+    with pytest.raises(PublishError, match="MSG_SIZE_TOO_LARGE") as caught:
+        setup.commit(setup.producer(), 0, *writes)
+    assert [id(write) for write in caught.value.refused] == [id(writes[7])]
+    setup.producer()  # whatever was still open has ended by now
+    assert setup.committed() is None
+
+
+def test_a_transaction_that_takes_longer_than_its_time_out_is_no_rival(setup, monkeypatch):
+    def wait(_: str, flush: Callable[[], object]) -> None:
+        flush()
+        wait_for_markers(setup.admin, setup.log, [setup.out])  # until the broker has taken it back
+
+    options = {"transaction.timeout.ms": 1000}
+    setup.settings = replace(setup.settings, librdkafka=options)
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_hit", wait)
+        with pytest.raises(TransactionError, match="which is open for longer than 1 s"):
+            setup.commit(setup.producer(), 0)
+    setup.commit(setup.producer(), 0)
+    assert setup.values() == [b"0"]
+
+
+def test_those_after_one_that_was_too_late_are_smaller_for_a_while(setup, monkeypatch):
+    producer = setup.producer()
+    real, ahead = producer._outlet.producer, [0.0]
+
+    def too_slow(*_: Any) -> None:
+        ahead[0] += 50
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(transactions, "monotonic", lambda: monotonic() + ahead[0])
+    producer._outlet.producer = Failing(real, "commit_transaction", too_slow)
+    with pytest.raises(TransactionError):
+        setup.commit(producer, 0)
+    assert (producer.room.writes, producer.room.bytes) == (10_000, 8_000_000)
+    producer._outlet.producer = real
+    setup.commit(producer, 0)
+    assert (producer.room.writes, producer.room.bytes) == (20_000, 16_000_000)
+
+
 class Failing:
     """A producer that fails at, or right after, one of its calls."""
 
-    def __init__(self, real: Any, method: str, when: str) -> None:
+    def __init__(self, real: Any, method: str, fails: Callable[..., None]) -> None:
         self._real = real
         self._method = method
-        self._when = when
+        self._fails = fails
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._real, name)
-        return self._failing(real) if name == self._method else real
-
-    def _failing(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> None:
-            if self._when == "after":
-                real(*arguments)
-            raise KeyboardInterrupt("killed")
-
-        return call
+        return partial(self._fails, real) if name == self._method else real
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+def before(_real: Callable[..., Any], *_arguments: Any) -> None:
+    raise KeyboardInterrupt("killed")
+
+
+def after(real: Callable[..., Any], *arguments: Any) -> None:
+    real(*arguments)
+    raise KeyboardInterrupt("killed")
+
+
+@pytest.mark.parametrize("when", [before, after])
 @pytest.mark.parametrize(
     "method",
     ["begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction"],
@@ -140,7 +220,7 @@ def test_killed_anywhere_it_is_all_or_nothing(setup, monkeypatch, method, when):
     with pytest.raises(KeyboardInterrupt):
         setup.commit(killed, 1)
     setup.producer()
-    committed = (method, when) == ("commit_transaction", "after")
+    committed = (method, when) == ("commit_transaction", after)
     assert setup.values() == [b"0", b"1"][: 2 if committed else 1]
     assert setup.committed() == (Position(2, "m1") if committed else Position(1, "m0"))
 
@@ -148,7 +228,7 @@ def test_killed_anywhere_it_is_all_or_nothing(setup, monkeypatch, method, when):
 def test_an_error_takes_it_back_at_once(setup):
     """So that readers need not wait for the next owner."""
     failing = setup.producer()
-    failing._outlet.producer = Failing(failing._outlet.producer, "commit_transaction", "before")
+    failing._outlet.producer = Failing(failing._outlet.producer, "commit_transaction", before)
     with pytest.raises(KeyboardInterrupt):
         setup.commit(failing, 0)
     assert setup.values() == []  # waits for its end, which no other owner brings about

@@ -28,6 +28,8 @@ _Handle = TypeVar("_Handle")
 _LARGEST_MESSAGE: Final = (
     1_000_000_000  # librdkafka's own maximum: the topic decides, not the client
 )
+TRANSACTION_TIMEOUT: Final = 60_000
+"""Milliseconds after which a broker takes an open transaction back."""
 _CONSUMER_ONLY: Final = ("fetch.", "queued.", "session.", "heartbeat.", "max.poll.", "check.crcs")
 _TIMES: Final = re.compile(r"\(after \d+ms.*", re.DOTALL)
 _PRODUCER_ONLY: Final = (
@@ -35,6 +37,8 @@ _PRODUCER_ONLY: Final = (
     "batch.",
     "compression.",
     "message.timeout",
+    "delivery.timeout",
+    "transaction.",
     "queue.buffering.",
     "enable.gapless.",
 )
@@ -55,6 +59,18 @@ def producer_config(settings: Settings) -> Config:
         "partitioner": "murmur2_random",
         # A word on each message has its price: it is asked for refusals only.
         "delivery.report.only.error": True,
+    }
+
+
+def transactional_config(settings: Settings, transactional_id: str) -> Config:
+    """For a transactional producer: a message is given up before its transaction is."""
+    config = producer_config(settings)
+    given = config.pop("delivery.timeout.ms", config["message.timeout.ms"])  # librdkafka's alias
+    within = int(config.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT))
+    return {
+        **config,
+        "message.timeout.ms": min(int(given) or within, within),  # 0 is never
+        "transactional.id": transactional_id,
     }
 
 

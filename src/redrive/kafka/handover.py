@@ -56,12 +56,16 @@ class Outlet:
     def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
         """Begin to write all of them, in their order."""
         handed = KafkaHandover(writes, self)
+        self.take(writes, handed.refused)
+        return handed
+
+    def take(self, writes: Sequence[Write], refused: list[Refused]) -> None:
+        """Begin to write these, in their order; those that are not taken come to `refused`."""
         for part in writes.parts if isinstance(writes, Messages) else (writes,):
             if isinstance(part, Columns):
-                self._take_columns(part, handed.refused)
+                self._take_columns(part, refused)
             else:
-                self._take(part, handed.refused)
-        return handed
+                self._take(part, refused)
 
     # librdkafka reports refusals only, each to its message's own callback: what is in a message
     # does not tell it from its like. A bound method is the cheapest callback that knows its write.

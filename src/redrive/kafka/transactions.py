@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from math import inf
 from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
@@ -13,10 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from redrive import failpoints
 from redrive.config import Settings
-from redrive.errors import RedriveError
-from redrive.kafka.config import consumer_config, make_handle, producer_config
+from redrive.errors import PublishError, RedriveError
+from redrive.kafka.config import consumer_config, log, make_handle, transactional_config
 from redrive.kafka.errors import BrokerError, not_allowed
-from redrive.kafka.handover import KafkaHandover, Outlet
+from redrive.kafka.handover import TAKEN_BACK, KafkaHandover, Outlet, Refused
+from redrive.kafka.room import room_of
 from redrive.permissions import transactional_prefix
 from redrive.record import TopicPartition, Write
 
@@ -25,6 +29,16 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 30.0
 _OFFSETS_TIMEOUT: Final = 15.0
+_MOST_OF_IT: Final = 0.75
+"""How much of its time-out a transaction uses: the rest is for taking it back."""
+_LEAST: Final = 1.0
+_BECAUSE_OF_OTHERS: Final = (
+    KafkaError._STATE,  # noqa: SLF001 -- so named
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    *TAKEN_BACK,
+)
+"""What refuses messages of a transaction in which another one was refused."""
+_FLUSH: Final = 0.1
 _FENCED: Final = frozenset(
     {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "FENCED_INSTANCE_ID"}
 )
@@ -60,11 +74,18 @@ class TransactionalProducer:
         """With `member`, each commit is given the word of a consumer of the app's group."""
         self.id = transactional_id(app, place)
         self._group = app
-        config = producer_config(settings)
-        config["transactional.id"] = self.id
-        config["transaction.timeout.ms"] = 60_000
-        self._outlet = Outlet(make_handle(Producer, config))
+        self.room = room_of(settings.servers())
+        """How much one transaction takes; what is given to `commit` should not be more."""
+        self._config = transactional_config(settings, self.id)
+        self._seconds: float = int(self._config["transaction.timeout.ms"]) / 1000
+        self._began = inf
         self._membership = None if member else _membership(settings, app)
+        self._begin_to_use()
+
+    def _begin_to_use(self) -> None:
+        """Take the id over: whoever had it before is fenced off."""
+        self._batch = min(int(self._config.get("batch.size", self.room.batch)), self.room.batch)
+        self._outlet = Outlet(make_handle(Producer, {**self._config, "batch.size": self._batch}))
         self._call("begin to use", lambda: self._outlet.producer.init_transactions(TIMEOUT))
 
     def commit(
@@ -82,49 +103,105 @@ class TransactionalProducer:
             confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()
         ]
+        while not self._commit(writes, offsets, membership or self._membership):
+            self._begin_to_use()
+        self.room.was_in_time()
+
+    def _commit(
+        self,
+        writes: Sequence[Write],
+        offsets: list[confluent_kafka.TopicPartition],
+        membership: object,
+    ) -> bool:
+        """False: it was taken back, since batches have to be smaller."""
         self._call("begin", self._outlet.producer.begin_transaction)
+        self._began = monotonic()
+        handed = KafkaHandover(writes, self._outlet)
         try:
-            handed = self._outlet.hand_over(writes)
-            self._commit(handed, offsets, membership or self._membership)
+            self._outlet.take(writes, handed.refused)
+            self._end(handed, offsets, membership)
+        except (TransactionError, PublishError) as error:
+            handed.poll(0)
+            handed.refused[:] = _own_fault(handed.refused)
+            refusal = handed.error()  # before the abort, which refuses the others
+            if refusal is None and not self._left:
+                self.room.was_late()
+            # Only whoever could take it back still has the id.
+            if self._abort() and self._is_crowded(handed):
+                return False
+            raise refusal or error from error
         except BaseException:
             self._abort()
             raise
+        finally:
+            self._began = inf
+        return True
 
-    def _commit(
+    def _is_crowded(self, handed: KafkaHandover) -> bool:
+        """Whether a batch was refused for its size, so that smaller ones may be taken."""
+        large = Counter(
+            (one.write.topic, one.partition)
+            for one in handed.refused
+            if one.error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        )
+        found = next((place for place, messages in large.items() if messages > 1), None)
+        if found is None or not self.room.smaller_batches(self._batch):
+            return False
+        log.warning(
+            "%s[%s] refuses batches of %d bytes: its transaction is written again, in smaller ones",
+            *found,
+            self._batch,
+        )
+        return True
+
+    def _end(
         self,
         handed: KafkaHandover,
         offsets: list[confluent_kafka.TopicPartition],
         membership: object,
     ) -> None:
         producer = self._outlet.producer
-        try:
-            failpoints.hit("after-produce", producer.flush)
-            self._call(
-                "send offsets to",
-                lambda: _within(
-                    _OFFSETS_TIMEOUT,
-                    lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),
-                ),
-            )
-            _check_taken(handed)
-            self._call("commit", lambda: producer.commit_transaction(TIMEOUT))
-        except TransactionError:
-            handed.poll(0)  # for librdkafka's word on refused writes, before the abort adds to it
-            _check_taken(handed)
-            raise
+        failpoints.hit("after-produce", lambda: self._call("write in", producer.flush))
+        self._call(
+            "send offsets to",
+            lambda: _within(
+                min(_OFFSETS_TIMEOUT, self._left + _LEAST),
+                lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),
+            ),
+        )
+        # Not by the commit: that goes on waiting for messages behind one that was refused.
+        self._call("write in", lambda: self._flush(handed))
+        _check_taken(handed)
+        self._call("commit", lambda: producer.commit_transaction(min(TIMEOUT, self._left + _LEAST)))
 
-    def _abort(self) -> None:
+    def _flush(self, handed: KafkaHandover) -> None:
+        """Wait until all messages are written, or one is refused."""
+        while self._outlet.producer.flush(_FLUSH) and not handed.refused:
+            if not self._left:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
+
+    @property
+    def _left(self) -> float:
+        """Seconds that are left for this transaction, before a broker would take it back."""
+        return max(0.0, self._began + _MOST_OF_IT * self._seconds - monotonic())
+
+    def _abort(self) -> bool:
+        """Take it back; where that fails the broker does, by its time-out or for the next owner."""
         try:
             self._outlet.producer.abort_transaction(5.0)
         except KafkaException:
-            pass  # the broker aborts it: at once for the next owner of the id, or by its time-out
+            return False
+        return True
 
     def _call(self, verb: str, call: object) -> None:
         try:
             call()  # type: ignore[operator]  # -- one of the producer's methods
         except KafkaException as raised:
             error = raised.args[0]
-            if error.name() in _FENCED:
+            # After its time-out a broker takes a transaction back, and its producer is fenced off
+            # by nobody but that: whether there is a rival shows when the next one begins.
+            expired = monotonic() - self._began >= self._seconds
+            if error.name() in _FENCED and not expired:
                 raise FencedError(
                     f"another run of the app {self._group} is active: it has taken over"
                     f" {self.id}; this run stops, and nothing of what it had begun is committed"
@@ -134,8 +211,9 @@ class TransactionalProducer:
                 what = f"{verb} a transaction of {self.id}"
                 raise not_allowed(what, error.name(), needs) from None
             raise TransactionError(
-                f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()}): it is"
-                " taken back, and its records will run again"
+                f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()})"
+                + (f", which is open for longer than {self._seconds:g} s" if expired else "")
+                + ": it is taken back, and its records will run again"
             ) from None
 
 
@@ -175,6 +253,11 @@ def _membership(settings: Settings, group: str) -> object:
         _memberships[key] = consumer.consumer_group_metadata()
         consumer.close()
     return _memberships[key]
+
+
+def _own_fault(refused: Sequence[Refused]) -> Sequence[Refused]:
+    """Those that were refused for themselves, if any were: with them the others are, too."""
+    return [one for one in refused if one.error.code() not in _BECAUSE_OF_OTHERS] or refused
 
 
 def _check_taken(handed: KafkaHandover) -> None:

@@ -180,6 +180,8 @@ SETTINGS = {
     # A killed broker is out, and its partitions led by others, after this time (default 9 s).
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "1000",
+    # A transaction whose time is up is ended soon, and its readers go on (default 10 s).
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     # 30 days, for records and for a group's offsets.
     "log.retention.hours": "720",
     "offsets.retention.minutes": "43200",
