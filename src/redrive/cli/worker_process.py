@@ -7,7 +7,7 @@ import sys
 from time import time
 from typing import TYPE_CHECKING
 
-from redrive.cli.output import console_for
+from redrive.cli.output import console_for, say_error
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments
@@ -15,6 +15,7 @@ from redrive.engines.worker.health import checks
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.worker import Worker, start
+from redrive.errors import RedriveError
 from redrive.logs import LogFormat
 from redrive.serving import served
 
@@ -39,15 +40,30 @@ def run_worker(
             worker = start(target, options=options, **arguments)
         stopping.be_orderly()
         try:
-            _follow(worker, console, stopping, port)
-        finally:
-            worker.stop(options.drain / 1000 + 10)
+            try:
+                _follow(worker, console, stopping, port)
+            finally:
+                worker.stop(options.drain / 1000 + 10)
+        except RedriveError as error:
+            if _has_lost_threads(worker):
+                say_error(error)
+                _end_at_once(1)
+            raise
         for line in summary(worker, time()):
             console.print(line, markup=False, soft_wrap=True)
-    if worker.counting.hung or worker.left_behind:
-        # Their threads would be waited for, for ever.
-        sys.stdout.flush()
-        os._exit(0)
+    if _has_lost_threads(worker):
+        _end_at_once(0)
+
+
+def _has_lost_threads(worker: Worker) -> bool:
+    """Whether handlers still run: at its end Python would wait for their threads, for ever."""
+    return worker.left_behind or worker.counting.hung > 0
+
+
+def _end_at_once(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _follow(worker: Worker, console: Console, stopping: Stopping, port: int | None) -> None:

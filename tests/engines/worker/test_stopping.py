@@ -83,6 +83,37 @@ def test_a_second_signal_ends_it_at_once(world, drive):
     assert run.wait(30) == 128 + signal.SIGTERM
 
 
+def test_an_error_ends_the_process_also_while_a_handler_hangs(world, drive):
+    """At its end Python waits for threads of pools, such as those beside the event loop."""
+    target = world.app(
+        """
+    app = App(NAME)
+
+    @app.resource
+    def client():
+        yield
+        raise ConnectionError("gone already")
+
+    @app.handler(topic("in"))
+    def hangs(record, ctx):
+        note(what="start", offset=record.offset)
+        while True:
+            time.sleep(1)  # this is the hanging itself
+
+    @app.handler(topic("other"))
+    async def other(record, ctx):
+        pass
+    """,
+        partitions=1,
+    )
+    world.send("in", b"0")
+    run = drive(target, "--drain", "100ms", "--revoke-wait", "100ms")
+    world.wait(run, "it hangs", lambda: bool(told(world, "start")))
+    run._process.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 1, run.output()
+    assert 'resource "client" could not be closed: ConnectionError: gone already' in run.output()
+
+
 HANGS = {
     "sync": """
         @app.handler(topic("in"), timeout="300ms")

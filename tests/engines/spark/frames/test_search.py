@@ -168,3 +168,25 @@ def test_consumers_are_kept_from_batch_to_batch_and_spark_does_not_warn_of_it(wo
     log4j = spark_session._jvm.org.apache.logging.log4j
     source = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
     assert log4j.LogManager.getLogger(source).getLevel().toString() == "ERROR"
+
+
+EXITS = (
+    HEAD
+    + """
+    import sys
+
+    app = App(NAME)
+
+    @app.frame(topic("in"))
+    def exits(frame):
+        sys.exit("no table to join with")
+"""
+)
+
+
+def test_a_handler_that_exits_ends_the_run_and_not_only_its_thread(world, start):
+    target = world.app(EXITS)
+    world.send("in", b"1")
+    run = start(target)
+    with pytest.raises(RunError, match=r"SystemExit.*no table to join with"):
+        run.handle.await_termination(120)

@@ -96,9 +96,9 @@ class FrameLane:
                     number += 1
                 self._busy = False
                 self._stopped.wait(max(0.0, self._trigger - (monotonic() - began)))
-        except Exception as error:  # noqa: BLE001 -- whoever started the run shall say it
+        except BaseException as error:  # noqa: BLE001 -- whoever started the run says it: an exit, too
             if not self._stopped.is_set():
-                self._error = error
+                self._error = error if isinstance(error, Exception) else RuntimeError(repr(error))
         finally:
             self._busy = False
 
