@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from memory_engine import MiniSpark, WorkerDied, memory_runtime
 
-from redrive import App, Backoff, InPlace, Retry, RetryPolicy
+from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy
 from redrive.engines.spark import slices, task
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import TransactionSlice
@@ -327,6 +327,25 @@ def test_only_the_prefix_is_committed_and_what_is_beyond_a_gap_is_not():
     assert spark.committed(PLACE) == Position(2)
     assert opened.report().end == 2
     assert "park" not in opened.report().counts
+
+
+def test_a_transaction_writes_what_recoveries_send_in_their_place():
+    app = App("app", delivery="transaction")
+
+    @app.handler("in")
+    def handle(record, ctx):
+        if record.value == b"2":
+            raise Bury("never")
+        ctx.send("out", b"paid " + record.value, key=b"k")
+
+    @app.recover
+    def recover(record, error, ctx):
+        ctx.send("out", b"failed " + record.value, key=b"k")
+
+    spark = mini(app)
+    spark.send("in", *numbers(4))
+    spark.run_task([Range("in", 0, 0, 4)])
+    assert spark.values("out") == [b"paid 0", b"paid 1", b"failed 2", b"paid 3"]
 
 
 def test_a_transaction_waits_for_all_of_its_records():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -238,9 +239,10 @@ class TransactionSlice(Slice):
         prefix = Position(position.offset)
         end = prefix.offset
         ended = [each for each in self._outcomes if each.offset < end]
-        sent = [sends for offset, sends, _ in self._sent if offset < end]
-        writes = [write for outcome in ended for write in outcome.writes]
-        writes += chain.from_iterable(sent)
+        sent = [(offset, sends) for offset, sends, _ in self._sent if offset < end]
+        # By offset: each lane's order, whatever became of its records.
+        whose = sorted([*sent, *((each.offset, each.writes) for each in ended)], key=itemgetter(0))
+        writes = [write for _, written in whose for write in written]
         done = len(sent) + sum(offset < end for offset in self._done)
         committing = self._beside.submit(self._producer.commit, writes, self._labelled(prefix))
         self._under_way = _Commit(committing, prefix, done, ended)
