@@ -107,7 +107,9 @@ def test_the_oldest_handler_is_known_whichever_way_its_record_went(
     assert "has been running for 30 s for orders[0]@0" in line.getMessage()
     assert (line.app, line.offset) == ("shop", 0)
     if function != "on_the_loop":
-        assert "self.over.wait(30)" in line.getMessage(), "where it stands"
+        _, first, *_ = line.getMessage().splitlines()
+        assert first.endswith(f"in {function}"), "from where the user's code begins"
+        assert "self.over.wait(30)" in line.getMessage(), "to where it stands"
     world.now += 2 * LONG
     world.long.look()
     assert len(caplog.records) == 2, "and again after twice as long"

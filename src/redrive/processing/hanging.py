@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from redrive.processing.scope import Scope, UnderWay
 
 log: Final = logging.getLogger("redrive.processing")
+
+_OURS: Final = "redrive.processing."
 
 
 class GivenUp(NamedTuple):
@@ -69,6 +72,15 @@ def end_unit(scope: Scope, given_up: GivenUp, dispatcher: Dispatcher) -> None:
 
 
 def stack_of(thread: int) -> str:
-    """Where a thread is."""
+    """Where a thread is, from where redrive calls the user's function."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 -- the only way to see another thread
-    return "".join(traceback.format_stack(frame)) if frame is not None else "(it has ended)"
+    if frame is None:
+        return "(it has ended)"
+    calls = [*traceback.walk_stack(frame)][::-1]
+    modules = [str(each.f_globals.get("__name__")) for each, _ in calls]
+    begins = (
+        number
+        for number, (caller, called) in enumerate(pairwise(modules), start=1)
+        if caller.startswith(_OURS) and not called.startswith("redrive.")
+    )
+    return "".join(traceback.StackSummary.extract(calls[next(begins, 0) :]).format())
