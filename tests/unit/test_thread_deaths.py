@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from executor_shop import Form, Shop, app_with, records
 
-from redrive import App, Context, Record
+from redrive import App, Context, HandlerTimeout, Record
 
 PATIENCE = 60
 
@@ -167,3 +167,18 @@ def test_a_mistake_of_ours_that_ends_a_thread_is_reported(
     opened.dispatcher.offer(opened.processor, records(1))
     assert isinstance(deaths.get(timeout=PATIENCE), IndexError)
     assert opened.executor.close(0.1) in (True, False)  # and it ends
+
+
+def test_a_call_that_comes_back_as_it_is_given_up_does_not_end_the_poll_thread() -> None:
+    """Its result was told, its lot is not reported yet: nothing is left to fail."""
+    app = App("shop")
+    app.handler("t", timeout="1s")(lambda record, ctx: None)
+    opened = Shop("inline", app)
+    opened.dispatcher.offer(opened.processor, records(1))
+    lot = opened.dispatcher.take()
+    assert lot is not None
+    opened.dispatcher.tell(lot, [None])
+    assert not opened.dispatcher.give_up(lot, HandlerTimeout("too late"))
+    opened.dispatcher.report(lot, [])
+    assert (opened.outcomes, opened.dispatcher.running) == ([], 0)
+    opened.executor.close()

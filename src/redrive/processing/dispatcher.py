@@ -202,6 +202,8 @@ class Dispatcher:
             if lot.abandoned or lot.finished:
                 return False
             left = len(lot.works) - lot.reported
+            if not left:
+                return False  # all its results are known: it has just come back
             results: list[Result] = [error] * (left if lot.in_one_call else 1)
             self._take_results(lot, results, finished=True)
             lot.abandoned = True
