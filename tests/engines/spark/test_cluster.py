@@ -15,7 +15,7 @@ from redrive.ledger.migrating import migrate
 from redrive.record import Write
 
 RECORDS = 8000
-KILLS = 6
+KILLS = 5
 """More than a Python worker may die with one record alone before that is buried."""
 APP = f"""
     import redrive
