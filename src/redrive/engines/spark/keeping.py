@@ -6,6 +6,7 @@ threads and resources of one that is over are let go of when the next one begins
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -61,6 +62,7 @@ class Kept(Generic[_Kept]):
             app, _, process = key
             if process == os.getpid() and (app == target or self._used[key] < long_ago):
                 _close(app, self._made.pop(key))
+                gc.collect()  # some clients have no close: they end when nobody holds them
 
 
 def _close(app: str, kept: Closable) -> None:
