@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import psutil
 
+from redrive.config import load_settings
+from redrive.engines.spark.frames import reading, ready
+from redrive.engines.spark.ranges import Range
+from redrive.kafka.topics import KafkaTopics
+
 
 def test_a_secret_setting_of_sparks_is_not_on_its_command_line(spark_session):
     assert spark_session.sparkContext.getConf().get("spark.tests.password") == "hunter2"
-    family = psutil.Process().children(recursive=True)
-    lines = [" ".join(one.cmdline()) for one in family]
+    mine = {one.pid for one in psutil.Process().children(recursive=True)}
+    lines = [
+        " ".join(one.info["cmdline"] or ())
+        for one in psutil.process_iter(["cmdline"])
+        if one.pid in mine
+    ]
     assert any("spark.jars" in line for line in lines), "Spark's own process"
     assert not any("hunter2" in line for line in lines)
+
+
+def test_no_plan_of_a_secured_read_that_spark_shows_has_the_password_in_it(
+    spark_session, redrive_secure_stack, redrive_prefix
+):
+    mine = load_settings(redrive_secure_stack.settings, environ={})
+    KafkaTopics(mine).create(redrive_prefix, 1, {})
+    ready.prepare(spark_session)
+    rows = reading.read(spark_session, mine, [Range(redrive_prefix, 0, 0, 0)], "shop")
+    assert rows.collect() == []
+    password = mine.security.password.reveal()
+    modes = spark_session._jvm.org.apache.spark.sql.execution.ExplainMode
+    for mode in ("simple", "extended", "formatted", "cost", "codegen"):
+        shown = rows._jdf.queryExecution().explainString(modes.fromString(mode))
+        assert "kafka" in shown.lower()
+        assert password not in shown
