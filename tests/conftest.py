@@ -24,6 +24,7 @@ _GROUPS = {
     # With them, so that one worker has the secured Kafka that these share with the engines' tests.
     "tests/local/test_securing.py": "spark session",
     "tests/cli/test_doctor_permissions.py": "spark session",
+    "tests/kafka/test_not_allowed.py": "spark session",
     "tests/engines/spark/test_runs.py": "spark session",
     "tests/engines/spark/frames/test_kills.py": "spark runs",
     "tests/engines/spark/frames/": "spark session",

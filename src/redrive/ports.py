@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from redrive.errors import PublishError
+from redrive.errors import PublishError, RedriveError
 from redrive.record import Record, TopicPartition, Write
 
 
@@ -40,6 +40,11 @@ class Handover(Protocol):
 
 class Publisher(Protocol):
     """Writes messages."""
+
+    @property
+    def not_allowed(self) -> RedriveError | None:
+        """What says that this user may not write somewhere, once that was met: it ends a run."""
+        ...
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> Handover:
         """Begin to write all of them, in order per partition, and come back at once.

@@ -61,7 +61,7 @@ def test_it_says_exactly_what_is_missing_for_this_app(
         if line["verdict"] == "wrong"
     }
     assert wrong == {str(one) for one in needed}
-    assert f"WRITE on transactional ids that begin with {redrive_prefix}-" in wrong
+    assert f"WRITE on transactional ids that begin with {redrive_prefix}/" in wrong
 
 
 def test_topics_without_the_right_to_see_settings(redrive, secured):

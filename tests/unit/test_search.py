@@ -254,7 +254,7 @@ def test_a_refused_burial_does_not_kill_again():
     spark = MiniSpark(copying_app(deadly(b"0")))
     spark.broker.create("out")
     spark.send("in", b"0")
-    spark.broker.refuse("app.dead")
+    spark.broker.refuse("app.dead", error="UNKNOWN_TOPIC_OR_PART")
     planner = spark.planner()
     for _ in range(5):
         spark.run_batch(planner.plan())

@@ -70,6 +70,15 @@ def test_a_task_commits_no_more_than_its_range():
     assert spark.values("out") == [b"2", b"3", b"4", b"5"]
 
 
+def test_a_write_that_is_not_allowed_ends_the_run():
+    spark = mini(copying(), batch_deadline=50)
+    spark.broker.refuse("out", error="TOPIC_AUTHORIZATION_FAILED")
+    spark.send("in", *numbers(2))
+    (report,) = spark.run_task([Range("in", 0, 0, 2)])
+    assert "grant WRITE on topic out;" in report.fatal
+    assert report.end == 0
+
+
 def test_what_was_done_beyond_a_gap_is_not_run_again():
     refusing = True
     app = App("app", ordering="unordered", retry=RetryPolicy())
@@ -82,7 +91,7 @@ def test_what_was_done_beyond_a_gap_is_not_run_again():
 
     spark = mini(app, batch_deadline=50)
     spark.broker.create("refused")
-    spark.broker.refuse("refused")
+    spark.broker.refuse("refused", error="UNKNOWN_TOPIC_OR_PART")
     spark.send("in", *numbers(4))
     (report,) = spark.run_task([Range("in", 0, 0, 4)])
     position = spark.committed(PLACE)

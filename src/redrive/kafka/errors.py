@@ -2,6 +2,7 @@
 
 BrokerError                 the broker could not be asked, or said no
 ├── NotAllowedError         this user lacks a permission: asking again does not help
+│   └── WriteNotAllowedError    for a write: also a PublishError
 ├── MissingTopicError       there is no such topic
 ├── NoLeaderError           no broker leads a partition now
 └── OffsetsGoneError        the log does not hold the offset that was asked for
@@ -11,7 +12,7 @@ Nothing here imports librdkafka: reasons are named as Kafka's protocol names the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from redrive.errors import PublishError, RedriveError, Refusal
@@ -41,6 +42,15 @@ def not_allowed(what: str, reason: str, needs: str = "") -> NotAllowedError:
 def is_not_allowed(reason: str) -> bool:
     """Whether Kafka's name for an error says that a permission is missing."""
     return reason.endswith("AUTHORIZATION_FAILED")
+
+
+class WriteNotAllowedError(PublishError, NotAllowedError):
+    """A write was refused because this user lacks a permission."""
+
+
+def first_not_allowed(reasons: Iterable[Exception]) -> NotAllowedError | None:
+    """The first of several that says that a permission is missing."""
+    return next((one for one in reasons if isinstance(one, NotAllowedError)), None)
 
 
 class MissingTopicError(BrokerError):
@@ -109,9 +119,6 @@ _ADVICE: Final = {
     ),
     "_UNKNOWN_PARTITION": "the topic has no such partition: correct it, or add partitions",
     "INVALID_TIMESTAMP": "the topic does not take messages of that time: see its settings",
-    "TOPIC_AUTHORIZATION_FAILED": (
-        "this user may not write to the topic: grant WRITE on it, then run `redrive doctor`"
-    ),
     "CLUSTER_AUTHORIZATION_FAILED": (
         "this user may not write idempotently: grant IDEMPOTENT_WRITE on the cluster"
     ),
@@ -165,7 +172,10 @@ def publish_error(topic: str, partition: int | None, reason: str, text: str = ""
     meaning = _MEANS.get(reason, reason)
     advice = _ADVICE.get(meaning, "see the broker's log, then try again")
     told = f": {text}" if text else ""
-    error = PublishError(f"a write to {place} was refused ({reason}{told}): {advice}")
+    if meaning == "TOPIC_AUTHORIZATION_FAILED":
+        advice = f"grant WRITE on topic {topic}; `redrive doctor module:app` lists all missing"
+    cls = WriteNotAllowedError if is_not_allowed(meaning) else PublishError
+    error = cls(f"a write to {place} was refused ({reason}{told}): {advice}")
     error.topic = topic
     error.kind = _KINDS.get(meaning, "unknown")
     return error

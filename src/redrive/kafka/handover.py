@@ -9,7 +9,14 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from redrive.errors import PublishError
-from redrive.kafka.errors import publish_error, refusal
+from redrive.kafka.errors import (
+    NotAllowedError,
+    first_not_allowed,
+    is_not_allowed,
+    not_allowed,
+    publish_error,
+    refusal,
+)
 from redrive.messages import Columns, Messages
 from redrive.record import Write
 
@@ -36,6 +43,8 @@ class Outlet:
     def __init__(self, producer: Producer) -> None:
         self.ended_by: KafkaError | None = None
         """The fatal error after which it refuses everything, if there was one."""
+        self.not_allowed: NotAllowedError | None = None
+        """Why it may not write something, once that was tried: a run ends with it."""
         self.producer = producer
 
     @property
@@ -51,7 +60,10 @@ class Outlet:
         try:
             self.producer.poll(seconds)
         except KafkaException as raised:
-            self.ended_by = raised.args[0]
+            self.ended_by = error = raised.args[0]
+            if is_not_allowed(error.name()):
+                needs = "WRITE on a topic, or IDEMPOTENT_WRITE on the cluster"
+                self.not_allowed = not_allowed("write", error.name(), needs)
 
     def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
         """Begin to write all of them, in their order."""
@@ -135,6 +147,11 @@ class KafkaHandover:
         """Whether its producer was ended by a fatal error."""
         return self._outlet.ended_by is not None
 
+    @property
+    def topics(self) -> set[str]:
+        """Where its messages go."""
+        return {write.topic for write in self._writes}
+
     def poll(self, seconds: float) -> None:
         """Let messages be delivered; returns when some were, or after that time."""
         self._outlet.poll(seconds)
@@ -145,7 +162,11 @@ class KafkaHandover:
 
     def error(self) -> PublishError | None:
         """Which were refused, if any."""
-        return first_refused(self.refused, self._writes) if self.refused else None
+        if not self.refused:
+            return None
+        found = first_refused(self.refused, self._writes)
+        self._outlet.not_allowed = self._outlet.not_allowed or first_not_allowed(found.reasons)
+        return found
 
 
 def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:

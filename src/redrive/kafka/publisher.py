@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, Producer
@@ -13,7 +13,13 @@ from redrive.errors import PublishError
 from redrive.kafka import meeting
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import log, make_handle, producer_config
-from redrive.kafka.handover import KafkaHandover, Outlet, Refused, first_refused
+from redrive.kafka.errors import NotAllowedError, first_not_allowed
+from redrive.kafka.handover import (
+    KafkaHandover,
+    Outlet,
+    Refused,
+    first_refused,
+)
 from redrive.kafka.writable import refusing
 from redrive.record import Write
 
@@ -30,6 +36,14 @@ class KafkaPublisher:
         self._outlets: dict[bool, Outlet] = {}
         """Whether messages go alone, and by which producer."""
         self._lock = threading.Lock()
+        self._not_allowed: NotAllowedError | None = None
+
+    @property
+    def not_allowed(self) -> NotAllowedError | None:
+        """Why this user may not write something, once that was tried: a run ends with it."""
+        with self._lock:
+            found = [self._not_allowed, *(each.not_allowed for each in self._outlets.values())]
+        return next((each for each in found if each is not None), None)
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> KafkaHandover:
         """Begin to write all of them; what came of it is known after some polls."""
@@ -47,17 +61,23 @@ class KafkaPublisher:
             others = [one for one in refused if one.error.code() != KafkaError.MSG_SIZE_TOO_LARGE]
             refused = [*others, *self._deliver(neighbours, alone=True)]
         if refused:
-            raise first_refused(refused, writes)
+            error = first_refused(refused, writes)
+            self._note(error.reasons)
+            raise error
 
     def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         """Which of these topics take nothing at all now, and why: asked without writing."""
         found = refusing(self._admin, topics)
+        self._note(found.values())
         with self._lock:
             outlets = list(self._outlets.values())
         for topic in set(topics) - found.keys():
             for outlet in outlets:
                 meeting.meet(outlet.producer, topic)  # else it believes for long what it saw last
         return found
+
+    def _note(self, reasons: Iterable[PublishError]) -> None:
+        self._not_allowed = self._not_allowed or first_not_allowed(reasons)
 
     def close(self) -> None:
         """Let go of the producers."""
@@ -81,6 +101,7 @@ class KafkaPublisher:
                     error.name(),
                     error.str(),
                 )
+                self._not_allowed = self._not_allowed or outlet.not_allowed
                 outlet = None
             if outlet is None:
                 outlet = self._outlets[alone] = self._make(writes, alone=alone)

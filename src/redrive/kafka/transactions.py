@@ -18,8 +18,9 @@ from redrive import failpoints
 from redrive.config import Settings
 from redrive.errors import PublishError, RedriveError
 from redrive.kafka.config import consumer_config, log, make_handle, transactional_config
-from redrive.kafka.errors import BrokerError, not_allowed
+from redrive.kafka.errors import BrokerError, NotAllowedError, not_allowed
 from redrive.kafka.handover import TAKEN_BACK, KafkaHandover, Outlet, Refused
+from redrive.kafka.missing import missing_on_topics
 from redrive.kafka.room import room_of
 from redrive.permissions import transactional_prefix
 from redrive.record import TopicPartition, Write
@@ -44,7 +45,7 @@ _FENCED: Final = frozenset(
 )
 
 _NOT_ALLOWED: Final[dict[str, Callable[[str], str]]] = {
-    # Not that of topics: a transaction with a refused write says which one it was.
+    # Not that of topics: which of them it was has to be found out.
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": lambda group: (
         f"WRITE on transactional ids that begin with {transactional_prefix(group)}"
     ),
@@ -58,6 +59,10 @@ class FencedError(RedriveError):
 
 class TransactionError(BrokerError):
     """A transaction did not commit; its producer is finished."""
+
+
+class _TopicNotAllowedError(TransactionError):
+    """A permission on one of its topics is missing."""
 
 
 def transactional_id(app: str, place: TopicPartition) -> str:
@@ -74,6 +79,7 @@ class TransactionalProducer:
         """With `member`, each commit is given the word of a consumer of the app's group."""
         self.id = transactional_id(app, place)
         self._group = app
+        self._settings = settings
         self.room = room_of(settings.servers())
         """How much one transaction takes; what is given to `commit` should not be more."""
         self._config = transactional_config(settings, self.id)
@@ -129,13 +135,31 @@ class TransactionalProducer:
             # Only whoever could take it back still has the id.
             if self._abort() and self._is_crowded(handed):
                 return False
-            raise refusal or error from error
+            raise self._missing(error, handed, offsets) or refusal or error from error
         except BaseException:
             self._abort()
             raise
         finally:
             self._began = inf
         return True
+
+    def _missing(
+        self,
+        error: RedriveError,
+        handed: KafkaHandover,
+        offsets: list[confluent_kafka.TopicPartition],
+    ) -> NotAllowedError | None:
+        """Which permission was missing, if one was: refused messages need not say so."""
+        for_themselves = any(one.error.code() not in _BECAUSE_OF_OTHERS for one in handed.refused)
+        if for_themselves or not (handed.refused or isinstance(error, _TopicNotAllowedError)):
+            return None
+        return missing_on_topics(
+            self._settings,
+            f"commit a transaction of {self.id}",
+            "TOPIC_AUTHORIZATION_FAILED",
+            written=handed.topics,
+            read={one.topic for one in offsets},
+        )
 
     def _is_crowded(self, handed: KafkaHandover) -> bool:
         """Whether a batch was refused for its size, so that smaller ones may be taken."""
@@ -210,7 +234,8 @@ class TransactionalProducer:
                 needs = _NOT_ALLOWED[error.name()](self._group)
                 what = f"{verb} a transaction of {self.id}"
                 raise not_allowed(what, error.name(), needs) from None
-            raise TransactionError(
+            topics = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            raise (_TopicNotAllowedError if topics else TransactionError)(
                 f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()})"
                 + (f", which is open for longer than {self._seconds:g} s" if expired else "")
                 + ": it is taken back, and its records will run again"

@@ -19,8 +19,10 @@ from redrive.kafka.errors import (
     METADATA_BYTES,
     BrokerError,
     MissingTopicError,
+    NotAllowedError,
     OffsetsGoneError,
     ends_before,
+    first_not_allowed,
     metadata_too_long,
     publish_error,
     refusal,
@@ -55,6 +57,8 @@ class MemoryBroker:
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, dict[TopicPartition, Position]] = {}
         self._refusals: dict[str, _Refusal] = {}
+        self.not_allowed: NotAllowedError | None = None
+        """What said that somebody may not write somewhere, once that was met."""
 
     # Publisher
 
@@ -77,13 +81,16 @@ class MemoryBroker:
                     refused.append((write, error))
         if refused:
             these, reasons = zip(*refused, strict=True)
+            self.not_allowed = self.not_allowed or first_not_allowed(reasons)
             raise refusal(these, reasons, len(writes))
 
     def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         """Which of these topics take nothing at all now, and why."""
         with self._lock:
-            found = {name: self._refusal_of(name) for name in topics}
-            return {name: error for name, error in found.items() if error is not None}
+            asked = {name: self._refusal_of(name) for name in topics}
+        found = {name: error for name, error in asked.items() if error is not None}
+        self.not_allowed = self.not_allowed or first_not_allowed(found.values())
+        return found
 
     # Log
 

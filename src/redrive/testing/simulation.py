@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from redrive import envelope as envelopes
 from redrive.durations import Duration, milliseconds, text
 from redrive.envelope import Envelope
-from redrive.errors import ConfigurationError, PublishError
+from redrive.errors import ConfigurationError, PublishError, RedriveError
 from redrive.guarantees import WITH_DATABASE
 from redrive.ports import Position
 from redrive.processing import done_beyond
@@ -277,6 +277,10 @@ class _CreatingPublisher:
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
+
+    @property
+    def not_allowed(self) -> RedriveError | None:
+        return self._broker.not_allowed
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
         self._create({write.topic for write in writes})

@@ -102,7 +102,7 @@ def said_at_the_end(start: Callable[..., Running], world: Secured, target: str) 
 def test_what_is_listed_is_enough_and_what_is_missing_is_said(world, start, delivery):
     target = world.app_with(delivery)
     world.send("in", b"bad", b"later", b"good")
-    run = start(target, security=world.user, until="empty")
+    run = start(target, security=world.user)
     world.wait(run, "all is done", lambda: sorted(world.values("out")) == [b"good", b"later"])
     world.wait(run, "one is dead", lambda: world.values("dead") == [b"bad"])
     run.stop()
@@ -113,3 +113,42 @@ def test_what_is_listed_is_enough_and_what_is_missing_is_said(world, start, deli
         said = said_at_the_end(start, world, target)
         assert str(one) in said, said
         world.give_back(one)
+
+
+TAKEN_AWAY = {
+    "worker": [
+        ("at-least-once", "source topics", "READ"),
+        ("at-least-once", "delay topics", "READ"),
+        ("at-least-once", "group", "READ"),
+        ("at-least-once", "dead topic", "WRITE"),
+        ("at-least-once", "outbound topics", "WRITE"),
+        ("transaction", "delay topics", "WRITE"),
+        ("transaction", "outbound topics", "WRITE"),
+        ("transaction", "transactional ids", "WRITE"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "delivery", "role", "operation"),
+    [
+        pytest.param(kind, *taken, id=f"on {kind}, {' '.join(taken)}")
+        for kind, all_taken in TAKEN_AWAY.items()
+        for taken in all_taken
+    ],
+)
+def test_a_run_ends_when_a_permission_is_taken_away(world, start, delivery, role, operation):
+    target = world.app_with(delivery)
+    world.send("in", b"first")
+    run = start(target, security=world.user)
+    world.wait(run, "it runs", lambda: world.values("out") == [b"first"])
+    (one,) = (
+        each
+        for each in world.each_operation()
+        if (each.role, *each.operations) == (role, operation)
+    )
+    world.take_away(one)
+    world.send("in", b"bad", b"later", b"good")
+    with pytest.raises(RedriveError) as raised:
+        world.wait(run, "it ends", lambda: False)
+    assert str(one) in str(raised.value)

@@ -268,6 +268,8 @@ class Task:
 
     def _check_refused(self) -> None:
         """Say so, and have the run wait a while: the next task would find the same."""
+        if (error := self.runtime.publisher.not_allowed) is not None:
+            raise error
         units = self.runtime.units
         refused = self._delivery.refused + (0 if units is None else units.stuck)
         if refused:

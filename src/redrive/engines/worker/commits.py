@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.engines.worker.consuming import kafkas
+from redrive.kafka.errors import is_not_allowed
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Commits:
         self._sent: deque[float] = deque()
         self._last = 0.0
         self._troubled = False
+        self.not_allowed: tuple[KafkaError, TopicPartition | None] | None = None
+        """A refusal for lack of a permission, and the partition that it is about."""
 
     def look(self, partitions: Collection[Partition]) -> None:
         """Commit, if it is time and something is complete."""
@@ -143,6 +146,10 @@ class Commits:
         self._counting.commit_failures += 1
         for each in partitions:
             each.committed = None  # whatever was said before: it is committed again
+        if is_not_allowed(error.name()):
+            of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            place = next((each.place for each in partitions if of_topic), None)
+            self.not_allowed = error, place
         if not self._troubled:
             self._troubled = True
             log.warning(

@@ -132,6 +132,8 @@ class Loop:
             self._delivering.note_membership(self._consumer.consumer_group_metadata())
         else:
             self._commits.look(self._assignment.partitions.values())
+            if self._commits.not_allowed is not None:
+                self._judge(*self._commits.not_allowed)
 
     def _is_busy(self) -> bool:
         return self._dispatcher.running > 0 or any(

@@ -276,6 +276,8 @@ class Worker:
         if now - self._reaped > _REAP_EVERY:
             self._reaped = now
             self.counting.hung += self._executor.give_up_hung()
+            if (error := self._publisher.not_allowed) is not None:
+                self._note_error(error)
             self._take_causes()
             self._long_running.look()
 
