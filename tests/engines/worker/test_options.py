@@ -15,7 +15,7 @@ from driver import Driver
 
 from redrive.engines.starts import DataLossError
 from redrive.engines.worker import one_core
-from redrive.errors import ConfigurationError
+from redrive.errors import ResourceError
 from redrive.record import Write
 
 NOTES = """
@@ -320,6 +320,6 @@ def test_a_start_that_fails_leaves_the_process_on_all_cores(world, start, monkey
         """
     )
     before = os.sched_getaffinity(0)
-    with pytest.raises(ConfigurationError, match="no such service"):
+    with pytest.raises(ResourceError, match="no such service"):
         start(target, one_core=True)
     assert os.sched_getaffinity(0) == before
