@@ -63,9 +63,10 @@ class Process:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")
         }
+        sparks = () if "worker" in arguments else FEW_WORKERS
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "redrive", "run", *FEW_WORKERS, *arguments],
+                [sys.executable, "-m", "redrive", "run", *sparks, *arguments],
                 cwd=folder,
                 env={**environment, "REDRIVE_BOOTSTRAP": bootstrap},
                 stdout=subprocess.PIPE,

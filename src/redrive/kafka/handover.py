@@ -137,6 +137,9 @@ class KafkaHandover:
         self._writes = writes
         self._outlet = outlet
 
+    def __len__(self) -> int:
+        return len(self._writes)
+
     @property
     def outstanding(self) -> int:
         """How many messages of its producer are on their way: none is out when all are in."""

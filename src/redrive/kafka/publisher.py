@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
@@ -12,7 +13,7 @@ from redrive.config import Settings
 from redrive.errors import PublishError
 from redrive.kafka import meeting
 from redrive.kafka.admin import Admin
-from redrive.kafka.config import log, make_handle, producer_config
+from redrive.kafka.config import make_handle, producer_config
 from redrive.kafka.errors import NotAllowedError, first_not_allowed
 from redrive.kafka.handover import (
     KafkaHandover,
@@ -22,6 +23,9 @@ from redrive.kafka.handover import (
 )
 from redrive.kafka.writable import refusing
 from redrive.record import Write
+
+log: Final = logging.getLogger("redrive.publishing")
+"""Not librdkafka's, of which only the worst is shown."""
 
 _POLL_SECONDS: Final = 0.1
 _PATIENCE: Final = 2.0
