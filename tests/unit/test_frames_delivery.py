@@ -91,6 +91,7 @@ class World:
             scratch=str(folder),
             slots=2,
             batch_deadline=3_600_000,  # however busy the machine is
+            commit_every=3_600_000,
         )
 
     def send(self, *values: bytes) -> None:
