@@ -409,9 +409,10 @@ def test_what_a_topic_does_not_acknowledge_is_taken_back_and_the_rest_is_durable
     assert [(one.taken.number, one.whole_topic) for one in refused] == [(1, True), (3, True)]
     assert refused[0].reason == "sick: no broker acknowledged a message for 1 s"
     cluster.set_leader("sick", 2)
-    assert publishing.refusals(taken[1:2]) == []
-    publishing.hand_over(taken[1:2], lambda: None)
-    assert publishing.settle(lambda: None, lambda: False) == []
+    patient = Publishing(load_settings({"bootstrap": cluster.bootstrap}), patience=60)
+    assert patient.refusals(taken[1:2]) == []
+    patient.hand_over(taken[1:2], lambda: None)
+    assert patient.settle(lambda: None, lambda: False) == []
 
 
 def node(number):
