@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -177,3 +178,21 @@ def test_members_of_a_machine_have_names_of_their_own(tmp_path):
         first.close()
         assert member("shop").instance == first.instance
         assert member("shop", "given").instance == "given"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a name is the lock of a file alone")
+def test_a_name_is_held_also_after_a_cleaner_has_removed_its_file(tmp_path):
+    with closing(Membership("shop", folder=tmp_path)) as first:
+        for each in tmp_path.iterdir():
+            each.unlink()
+        with closing(Membership("shop", folder=tmp_path)) as second:
+            assert second.instance != first.instance
+    with closing(Membership("shop", folder=tmp_path)) as again:
+        assert again.instance == first.instance
+
+
+def test_a_name_that_an_older_version_holds_by_its_file_is_not_taken(tmp_path):
+    with (tmp_path / "shop-0.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with closing(Membership("shop", folder=tmp_path)) as worker:
+            assert worker.instance.endswith("-1")

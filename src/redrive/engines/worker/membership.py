@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from redrive.engines.worker.locks import folder_of, hold_first
 
@@ -29,7 +30,7 @@ class Membership:
         *,
         dynamic: bool = False,
     ) -> None:
-        self._file: IO[str] | None = None
+        self._held: ExitStack | None = None
         self.instance: str | None = given
         """None: without a name, as a member that leaves the group when it stops."""
         if given is not None or dynamic:
@@ -38,12 +39,12 @@ class Membership:
         held = hold_first(folder, (f"{app}-{number}" for number in range(_MOST)))
         if held is None:
             raise OSError(f"no free name for a worker in {folder}")
-        name, self._file = held
+        name, self._held = held
         number = name.removeprefix(f"{app}-")
         self.instance = f"{_UNFIT.sub('-', socket.gethostname())}-{number}"
 
     def close(self) -> None:
         """Let another process have the name."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._held is not None:
+            self._held.close()
+            self._held = None

@@ -11,8 +11,9 @@ import logging
 import os
 import random
 from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from redrive.engines.worker.locks import folder_of, hold_first
 from redrive.errors import ConfigurationError
@@ -32,7 +33,7 @@ class OneCore:
         if not hasattr(os, "sched_setaffinity"):
             raise ConfigurationError("--one-core: this system cannot keep a process to a core")
         self._before = os.sched_getaffinity(0)
-        self._file: IO[str] | None = None
+        self._held: ExitStack | None = None
         self.core: int | None = None
         """Which one it is; None: all of them are taken."""
         cores = random.sample(sorted(self._before), len(self._before))
@@ -40,7 +41,7 @@ class OneCore:
         if held is None:
             log.warning("--one-core: other workers keep to all cores; this one shares them")
             return
-        name, self._file = held
+        name, self._held = held
         self.core = int(name)
         try:
             _keep_to({self.core})
@@ -65,14 +66,14 @@ class OneCore:
 
     def close(self) -> None:
         """Run on all cores again, and let another worker have this one."""
-        if self._file is None:
+        if self._held is None:
             return
         try:
             _keep_to(self._before)
         except OSError as error:
             log.warning("--one-core: the process stays on core %s: %s", self.core, error)
-        self._file.close()
-        self._file = None
+        self._held.close()
+        self._held = None
         self.core = None
 
 
