@@ -1,6 +1,6 @@
 # Everything runs from the repository's own virtual environment; `tools/setup` makes it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-frames test chaos prove lint format bench mutants lock clean
+.PHONY: help setup demo demo-frames docs test chaos prove lint format bench mutants lock clean
 # What the caller has set for another Python must not reach this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
@@ -18,8 +18,12 @@ demo: setup ## tell the update-before-create story
 demo-frames: setup ## orders as DataFrames: parked, buried, sent once, on Spark and a real Kafka
 	@.venv/bin/python examples/frames/demo.py
 
+docs: setup ## build the manual, with search, in .build/site; a broken link fails
+	@.venv/bin/zensical build --strict
+	@echo 'Open .build/site/index.html'
+
 test: lint ## lint, then every test
-	@.venv/bin/python tools/run_tests.py -n 2 --max-worker-restart=1 --durations=10 \
+	@.venv/bin/python tools/run_tests.py -n 3 --max-worker-restart=1 --durations=10 \
 		--durations-min=1 $(ARGS)
 
 chaos: setup ## kills, zombies and outages at full length: about a quarter of an hour
@@ -52,6 +56,6 @@ lock: setup ## renew the locked packages; ARGS=--upgrade takes newer ones
 
 clean: ## stop the local stack; remove the virtual environment, caches and build output
 	@if [ -x .venv/bin/redrive ]; then .venv/bin/redrive local down || true; fi
-	@rm -rf .venv .build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	@rm -rf .venv .build .cache dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache spark-warehouse metastore_db derby.log
 	@find src tests tools bench examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

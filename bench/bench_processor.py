@@ -32,6 +32,9 @@ class Stopped:
     def now(self) -> int:
         return 0
 
+    def was_set(self) -> int:
+        return 0
+
 
 def handler(record: Record, ctx: Context) -> None:
     """Do nothing."""
@@ -53,7 +56,6 @@ def redriven(batch: list[Record]) -> None:
     app.handler("orders")(handler)
     scope = Scope(app, {})
     tracker = AckTracker()
-    tracker.assign()
 
     def settle(processor: PartitionProcessor, report: Report) -> None:
         processor.settle(report.done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +31,10 @@ _GROUPS = {
     "tests/engines/spark/frames/": "spark session",
     # Not in it, but here the two groups are about equally long.
     "tests/cli/test_run.py": "spark session",
+    "tests/cli/test_tour.py": "spark session",
+    "tests/docs/test_programs.py": "spark session",
+    "tests/docs/test_examples.py::test_the_python_runs[docs/reference/frames": "spark session",
+    "tests/docs/test_examples.py::test_the_python_runs[docs/reference/local": "spark session",
 }
 """Tests of one group are run by one worker, one after the other; the first entry that fits counts.
 
@@ -43,6 +48,23 @@ def pytest_configure() -> None:
     settings.load_profile("any")
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
         os.environ.setdefault(variable, _SHORT_LIVED)
+
+
+@pytest.fixture(scope="session")
+def spark_session() -> Iterator[Any]:
+    """One session: it takes longer to start than most tests to run."""
+    from redrive.engines.spark.session import session
+    from redrive.spark import connector_jars
+
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.jars": connector_jars(),
+        "spark.tests.password": "hunter2",
+    }
+    spark = session("tests", None, options)
+    yield spark
+    spark.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

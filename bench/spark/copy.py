@@ -56,7 +56,11 @@ def _redrive(world: World, delivery: str) -> list[Drained]:
     out = world.topic(f"{name}-out")
     target = world.app(name, APP.format(name=name, delivery=delivery, topic=TOPIC, out=out))
     handle = redrive.spark.start(
-        world.spark, target, bootstrap=world.settings.servers(), start_from="latest"
+        world.spark,
+        target,
+        bootstrap=world.settings.servers(),
+        start_from="latest",
+        new_app=True,  # the one before reads the same topic
     )
     handle.wait_until(lambda: bool(handle.status("main").get("planned")), 60)
     found = drain(world, TOPIC, out, ROUNDS)

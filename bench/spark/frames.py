@@ -70,7 +70,11 @@ def _frames(world: World, delivery: str, sizes: list[tuple[int, int]]) -> list[D
     out = world.topic(f"{name}-out")
     target = world.app(name, APP.format(name=name, delivery=delivery, topic=TOPIC, out=out))
     handle = redrive.spark.start(
-        world.spark, target, bootstrap=world.settings.servers(), start_from="latest"
+        world.spark,
+        target,
+        bootstrap=world.settings.servers(),
+        start_from="latest",
+        new_app=True,
     )
     handle.wait_until(lambda: bool(handle.status("main").get("planned")), 60)
     found = drain(world, TOPIC, out, ROUNDS // 2)

@@ -16,8 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 from redrive import App, Retry, RetryPolicy
-from redrive.engines.worker.options import Options
-from redrive.engines.worker.worker import Worker, start
+from redrive.worker import Options, Worker, start
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Reliable Kafka consumption in Python, on Spark and off it."""
+"""Reliable Kafka consumption in Python, with or without Spark."""
 
 from redrive.app import App
 from redrive.backoff import Backoff, GiveBack, InPlace

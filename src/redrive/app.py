@@ -1,6 +1,6 @@
 """App: where a user's handlers and choices meet.
 
-An app is only data: it consumes nothing by itself. Engines ask it for handlers, topics and policy.
+An app is only data and consumes nothing by itself: engines ask it for handlers, topics and policy.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar, Unpack, cast, overload
 
-from redrive import mistakes
+from redrive import validation
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
 from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, text
 from redrive.errors import ConfigurationError
-from redrive.guarantees import Delivery
+from redrive.guarantees import GUARANTEES, Delivery, Guarantee
 from redrive.handler import Handler, accepts, as_called, is_async, name_of, topics_named, yields
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import Record
+from redrive.secret import guarded
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ class App:
     """A named set of handlers; its name is the consumer group and the prefix of its topics.
 
     Delivery, ordering and concurrency belong to the app, because progress belongs to its consumer
-    group and its delay topics are shared. Whoever needs two guarantees writes two apps.
+    group and its delay topics are shared. If you need two guarantees, write two apps.
     """
 
     def __init__(
@@ -45,12 +46,21 @@ class App:
         on_data_loss: OnDataLoss = "stop",
         error_traces: bool = False,
         inbox_ttl: Duration | None = None,
+        unhandled: Duration | None = "1d",
         database_connections: int = 8,
         sends: str | Iterable[str] | None = None,
+        was: str | None = None,
         **settings: Unpack[SettingsArguments],
     ) -> None:
-        """`sends=` names topics that handlers and recoveries send to: see `handler`."""
+        """`sends=` names the topics that handlers and recoveries may send to: see `handler`.
+
+        `unhandled=` is how long a parked record waits for a version of the app that has its
+        handler, before it is buried as `no-handler`; None means forever.
+
+        `was=` is the app's previous name: its progress and its parked records are taken over.
+        """
         self.name = name
+        self.was = was
         self.delivery = delivery
         self.ordering = ordering
         self.concurrency = concurrency
@@ -61,12 +71,14 @@ class App:
         self.error_traces = error_traces
         self.inbox_ttl = self._duration("inbox_ttl", inbox_ttl)
         """How long ids are remembered, in milliseconds; None: as long as records can come back."""
+        self.unhandled = self._duration("unhandled", unhandled)
+        """How long parked records wait for a version with their handler, in milliseconds."""
         self.database_connections = database_connections
         self.sends = topics_named(sends)
-        self._problems += mistakes.of_words(type(self), settings)
+        self._problems += validation.of_words(type(self), settings)
         known = SettingsArguments.__annotations__
         given = {word: value for word, value in settings.items() if word in known}
-        self.settings = cast("SettingsArguments", given)
+        self.settings = cast("SettingsArguments", guarded(given))
         self.resources: dict[str, Callable[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._recoveries: dict[str | None, Callable[..., Any]] = {}
@@ -91,11 +103,11 @@ class App:
 
         With `batch=100` it takes up to that many records at once: `(records, ctx)`. With
         `ack="manual"` a record is done when `ctx.ack()` is called, from any thread, in any order.
-        With `sends="invoices"`, or a list of topics, it can send to these and the app's only, and
-        they are checked and created like the app's own (`redrive topics`, `redrive doctor`).
+        With `sends="invoices"`, or a list of topics, it can send only to these and to the app's,
+        which are checked and created like the app's own (`redrive topics`, `redrive doctor`).
 
         An id belongs to its source topic; handlers with the same `id_scope=` share theirs.
-        `payload=` returns what has to be equal where two records have the same id.
+        `payload=` returns what has to be equal if two records have the same id.
         """
         if callable(topic):
             self._problems.append(
@@ -132,7 +144,7 @@ class App:
     ) -> Callable[[_Function], _Function]:
         """Make the function, DataFrame to DataFrame, the frame handler of that source topic.
 
-        On Spark only. It gets the columns of Spark's Kafka source and `redrive`, and gives back the
+        Spark only. It gets the columns of Spark's Kafka source plus `redrive`, and returns the
         same rows with an `outcome` made by `redrive.spark.done()`, `send()`, `park()` or `bury()`.
         """
 
@@ -154,7 +166,7 @@ class App:
     def resource(self, function: _Function) -> _Function:
         """Make the (sync or async) generator a resource: `ctx.resources.<name of the function>`.
 
-        It is opened once per worker process, and closed at its end.
+        It is opened once per worker process, and closed when the process ends.
         """
         name = function.__name__
         self._refuse_after_start(f'the resource "{name}"')
@@ -162,7 +174,8 @@ class App:
             self._problems.append(f'resource "{name}" is defined twice: rename one of them')
         elif not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
             self._problems.append(
-                f'resource "{name}" is not a generator: yield the resource once, close it after'
+                f'resource "{name}" is not a generator: yield the resource once, and close it'
+                " after the yield"
             )
         self.resources[name] = function
         return function
@@ -189,7 +202,7 @@ class App:
         return {topic: self._complete(handler) for topic, handler in self._handlers.items()}
 
     def with_handlers(self, change: Callable[[Handler], Handler]) -> App:
-        """A copy of the app whose handlers are changed: for watching and measuring them."""
+        """A copy of the app with changed handlers: for observing and measuring them."""
         changed = copy(self)
         changed.__dict__["handlers"] = {
             topic: change(handler) for topic, handler in self.handlers.items()
@@ -197,8 +210,13 @@ class App:
         return changed
 
     @property
+    def guarantee(self) -> Guarantee:
+        """What its delivery means; of an app that was checked."""
+        return GUARANTEES[self.delivery]
+
+    @property
     def frame_handler(self) -> Handler | None:
-        """The frame handler, where the app is a pipeline of DataFrames."""
+        """The frame handler, if the app is a pipeline of DataFrames."""
         return next((handler for handler in self._handlers.values() if handler.is_frame), None)
 
     @property
@@ -213,14 +231,32 @@ class App:
     def delay_of(self, topic: str) -> int | None:
         """The delay of one of this app's delay topics, by its name; None for other topics.
 
-        Also of one that no policy uses any more: records may still be waiting in it.
+        This includes topics that no policy uses any more and those under the app's old name:
+        records may still be waiting there.
         """
-        written = topic.removeprefix(f"{self.name}.retry.")
-        try:
-            delay = milliseconds(written)
-        except ConfigurationError:
-            return None
-        return delay if topic == self.delay_topic(delay) else None
+        for name in filter(None, (self.name, self.was)):
+            start = f"{name}.retry."
+            if topic.startswith(start):
+                written = topic.removeprefix(start)
+                try:
+                    delay = milliseconds(written)
+                except ConfigurationError:
+                    continue
+                if text(delay) == written:
+                    return delay
+        return None
+
+    def can_do_without(self, topic: str) -> bool:
+        """Whether it is a delay topic that no policy uses any more, and that may be deleted."""
+        return self.delay_of(topic) is not None and topic not in self.delay_topics
+
+    def waiting_topics(self, names: Iterable[str]) -> dict[str, int]:
+        """The delay topics of this app among all topics, with their delays.
+
+        This includes those that no policy uses any more, as records may be waiting there, and those
+        from when the app had another name.
+        """
+        return {name: delay for name in names if (delay := self.delay_of(name)) is not None}
 
     @cached_property
     def delay_topics(self) -> Mapping[str, int]:
@@ -230,15 +266,15 @@ class App:
 
     @property
     def outbound_topics(self) -> list[str]:
-        """The topics that `sends=` declares; without source topics, which are known as such."""
+        """The topics that `sends=` declares, except source topics, which are listed as such."""
         declared = (self.sends, *(handler.sends for handler in self._handlers.values()))
         named = dict.fromkeys(chain.from_iterable(topics or () for topics in declared))
         return [topic for topic in named if topic not in self._handlers]
 
     def check(self, engine: Engine | None = None) -> None:
         """Raise a ConfigurationError that names every mistake, or do nothing."""
-        problems = [*self._problems, *mistakes.of_app(self, self._handlers, self._recoveries)]
-        problems += mistakes.of_engine(self, self._handlers, engine)
+        problems = [*self._problems, *validation.of_app(self, self._handlers, self._recoveries)]
+        problems += validation.of_engine(self, self._handlers, engine)
         if problems:
             raise ConfigurationError([f'app "{self.name}": {problem}' for problem in problems])
 
@@ -250,27 +286,29 @@ class App:
         if handler.topic in self._handlers:
             self._problems.append(
                 f'two handlers for "{handler.topic}"'
-                f" ({name_of(self._handlers[handler.topic].call)} and"
-                f" {name_of(handler.call)}): one source topic has one handler"
+                f" ({name_of(self._handlers[handler.topic].call)} and {name_of(handler.call)}): a"
+                " source topic can have only one handler"
             )
         self._handlers[handler.topic] = handler
 
     def _refuse_after_start(self, what: str) -> None:
         if "handlers" in self.__dict__:
             raise ConfigurationError(
-                f'app "{self.name}": {what} was added after the app was started: define everything'
-                " in the app's module"
+                f'app "{self.name}": {what} was added after the app was started: define it in the'
+                " app's module"
             )
 
     def _add_recovery(self, topic: str | None, function: _Function) -> _Function:
         whose = "the app" if topic is None else f'"{topic}"'
         self._refuse_after_start(f"the recovery for {whose}")
         if topic in self._recoveries:
-            self._problems.append(f"two recoveries for {whose}: there can be one")
+            self._problems.append(f"two recoveries for {whose}: there can be only one")
         if not accepts(function, 3):
             self._problems.append(f"recovery {name_of(function)} must take (record, error, ctx)")
         if yields(function):
-            self._problems.append(f"recovery {name_of(function)} yields, and would never run")
+            self._problems.append(
+                f"recovery {name_of(function)} yields, so its body would never run"
+            )
         self._recoveries[topic] = function
         return function
 

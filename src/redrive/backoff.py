@@ -1,4 +1,4 @@
-"""What is tried before a record is parked: in place, or by giving it back; and how long to wait."""
+"""What is tried before a record is parked, in place or by giving it back; and how long to wait."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MAX_FACTOR: Final = 1000
 
 @dataclass(frozen=True, init=False)
 class Backoff:
-    """How long to wait between tries: `initial`, then `factor` times longer each, up to `cap`.
+    """How long to wait between tries: `initial`, then `factor` times longer each time, up to `cap`.
 
-    `jitter` shortens each wait by up to that share, so that records that failed together do not
-    come back together. It is derived from the record's place: the same record waits the same.
+    `jitter` shortens each wait by up to that fraction, so that records that failed together do not
+    come back together. It is derived from the record's place: one record always waits equally long.
     """
 
     initial: int
@@ -47,7 +47,7 @@ class Backoff:
 
     def wait(self, tries: int, seed: str = "") -> int:
         """The wait after that many tries, in milliseconds."""
-        # The exponent is bounded because a record may be tried in place for ever.
+        # The exponent is bounded because a record may be retried in place forever.
         full = min(self.initial * self.factor ** min(tries - 1, 64), self.cap)
         share = crc32(f"{seed}/{tries}".encode()) / 0xFFFFFFFF
         return round(full * (1 - self.jitter * share))
@@ -55,18 +55,20 @@ class Backoff:
 
 @dataclass(frozen=True, init=False)
 class InPlace:
-    """Blocking retry: call the handler again, in place. `attempts=None` is for ever."""
+    """Blocking retry: call the handler again, in place. `attempts=None` means forever."""
 
     attempts: int | None
     backoff: Backoff
 
     def __init__(self, attempts: int | None, backoff: Backoff | None = None) -> None:
         set_fields(
-            self, attempts=at_least_one("InPlace", attempts), backoff=backoff or Backoff("1s")
+            self,
+            attempts=at_least_one("InPlace", attempts),
+            backoff=_given_backoff("InPlace", backoff),
         )
         if self.attempts is None and self.backoff.initial == 0:
             raise ConfigurationError(
-                "InPlace: for ever without a wait would be hot; give Backoff more than 0"
+                "InPlace: retrying forever without a wait is a busy loop; give Backoff more than 0"
             )
 
     def call(
@@ -77,7 +79,7 @@ class InPlace:
         at_most: Duration | None = None,
         stop: Event | None = None,
     ) -> _T:
-        """Call a function until it works: for a batch handler, with one of its records.
+        """Call a function until it succeeds: for a batch handler, with one of its records.
 
         Its last error is raised when the attempts are used up, when the next call would come later
         than `at_most` after the first, or as soon as `stop` is set; a `Bury` is raised at once.
@@ -98,7 +100,7 @@ class InPlace:
         *arguments: object,
         at_most: Duration | None = None,
     ) -> _T:
-        """The same with an async function; it ends early when its task is cancelled."""
+        """The same for an async function; it stops early when its task is cancelled."""
         trying = _Trying(self, at_most, None)
         while True:
             try:
@@ -111,20 +113,20 @@ class InPlace:
 
 
 class _Trying:
-    """One call that is made until it works."""
+    """One call that is repeated until it succeeds."""
 
     def __init__(self, how: InPlace, at_most: Duration | None, stop: Event | None) -> None:
         if how.attempts is None and at_most is None and stop is None:
             raise ConfigurationError(
-                "InPlace(attempts=None).call(): for ever would hold up its caller for ever; give"
-                " at_most=, stop= or a number of attempts"
+                "InPlace(attempts=None).call(): it would block its caller forever; give at_most=,"
+                " stop= or a number of attempts"
             )
         self._how = how
         self._end = None if at_most is None else monotonic() + milliseconds(at_most) / 1000
         self._tries = 0
 
     def wait_after(self, error: Exception) -> float | None:
-        """Seconds to wait before the next call; None: there is none."""
+        """Seconds to wait before the next call; None: there will be none."""
         self._tries += 1
         attempts = self._how.attempts
         if isinstance(error, Bury) or (attempts is not None and self._tries >= attempts):
@@ -148,7 +150,9 @@ class GiveBack:
 
     def __init__(self, attempts: int, backoff: Backoff | None = None) -> None:
         set_fields(
-            self, attempts=at_least_one("GiveBack", attempts), backoff=backoff or Backoff("1s")
+            self,
+            attempts=at_least_one("GiveBack", attempts),
+            backoff=_given_backoff("GiveBack", backoff),
         )
 
 
@@ -158,17 +162,24 @@ def set_fields(instance: object, **values: object) -> None:
         object.__setattr__(instance, name, value)
 
 
+def _given_backoff(where: str, given: Backoff | None) -> Backoff:
+    if given is not None and not isinstance(given, Backoff):
+        raise ConfigurationError(f"{where}: backoff is {given!r}; write Backoff({given!r})")
+    return given or Backoff("1s")
+
+
 def at_least_one(where: str, attempts: int | None) -> int | None:
-    """The number of attempts, if it can be one."""
+    """The number of attempts, if it is valid."""
     if attempts is not None and attempts < 1:
         raise ConfigurationError(
-            f"{where}: attempts is {attempts}; it counts all calls, the first included: at least 1"
+            f"{where}: attempts is {attempts}; it counts all calls including the first, so it must"
+            " be at least 1"
         )
     return attempts
 
 
 def optional_duration(name: str, given: Duration | None, problems: list[str]) -> int | None:
-    """The duration in milliseconds; a mistake is added to the others."""
+    """The duration in milliseconds; a mistake is appended to the problems."""
     if given is None:
         return None
     try:

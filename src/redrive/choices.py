@@ -1,4 +1,4 @@
-"""The words that an app's choices are made of."""
+"""The values that an app's options can have."""
 
 from typing import Literal
 

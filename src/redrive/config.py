@@ -1,8 +1,8 @@
-"""Settings: where Kafka and the database are, and how to get in.
+"""Settings: where Kafka and the database are, and how to log in.
 
 Arguments come first, then the environment (`REDRIVE_*`), then TOML (`redrive.toml`, or the file
 that `REDRIVE_CONFIG` names). They are merged key by key, so that a password can come from the
-environment and the rest from a file. All mistakes are told at once, each with its place.
+environment and the rest from a file. All mistakes are reported at once, each with its place.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from redrive.secret import Dsn, Secret, is_secret
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 Plain = str | int | float | bool
-"""What a setting of a client library can be."""
+"""The types that a client library's setting can have."""
 
 FILE: Final = "redrive.toml"
 DATABASE_NOT_UNDERSTOOD: Final = (
-    "is not an address that PostgreSQL understands: write postgresql://user:password@host:port/name"
-    " with any %, @, :, / or ? in user and password as %25, %40, %3A, %2F or %3F"
+    "is not a PostgreSQL address: write postgresql://user:password@host:port/name, and escape any"
+    " %, @, :, / or ? in user and password as %25, %40, %3A, %2F or %3F"
 )
 _NO_SETTINGS: Final[Mapping[str, Plain | Secret]] = {}
 
 
 class SecurityArguments(TypedDict, total=False):
-    """How to get in. Certificates and key are PEM: the text itself, or the path of a file."""
+    """How to log in. Certificates and key are PEM: the text itself, or the path of a file."""
 
     protocol: Protocol
     mechanism: Mechanism
@@ -70,7 +70,7 @@ class Security:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where Kafka and the database are, and how to get in. Safe to print."""
+    """Where Kafka and the database are, and how to log in. Safe to print."""
 
     bootstrap: str | None = None
     database: Dsn | None = None
@@ -80,20 +80,21 @@ class Settings:
     spark: Mapping[str, Plain | Secret] = field(default_factory=dict)
 
     def servers(self) -> str:
-        """The address of Kafka, or one sentence that says how to give it."""
+        """The address of Kafka; without one, an error that says how to set it."""
         if self.bootstrap is None:
             raise ConfigurationError(
                 "no Kafka address: give --bootstrap host:port, set REDRIVE_BOOTSTRAP, or write"
-                f' bootstrap = "host:port" in {FILE} (`redrive local up` starts one and tells it)'
+                f' bootstrap = "host:port" in {FILE} (`redrive local up` starts a Kafka and prints'
+                " its address)"
             )
         return self.bootstrap
 
     def dsn(self) -> str:
-        """How to connect to the database, or one sentence that says how to give it."""
+        """The address of the database; without one, an error that says how to set it."""
         if self.database is None:
             raise ConfigurationError(
-                "no database: give --database postgresql://user@host/name, set REDRIVE_DATABASE, or"
-                f' write database = "postgresql://..." in {FILE}'
+                "no database: set REDRIVE_DATABASE=postgresql://user@host/name, or write"
+                f' database = "postgresql://..." in {FILE}'
             )
         return self.database.reveal()
 
@@ -103,7 +104,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """The settings from all places; of several arguments, earlier ones win."""
+    """The settings from all places; if there are several arguments, earlier ones win."""
     problems: list[str] = []
     environ = os.environ if environ is None else environ
     given: list[_Given] = []
@@ -119,7 +120,7 @@ def load_settings(
 
 
 def pem_text(given: str) -> str:
-    """The PEM itself, where a path or the text may have been given."""
+    """The PEM text, whether a path or the text was given."""
     return given if is_pem(given) else Path(given).read_text()
 
 
@@ -136,11 +137,11 @@ class _Given(NamedTuple):
     value: Any
     place: str
     folder: Path
-    """What a relative path is relative to: the file's folder, for what a file says."""
+    """What a relative path is relative to: for a path in a file, the file's folder."""
 
 
 class _MistakeError(Exception):
-    """What is wrong with one value; the place is added where it is known."""
+    """What is wrong with one value; the caller, who knows the place, adds it."""
 
 
 _Check = Callable[[_Given], Any]
@@ -161,7 +162,7 @@ def _secret(given: _Given) -> Secret:
 def _dsn(given: _Given) -> Dsn:
     dsn = given.value if isinstance(given.value, Dsn) else Dsn(_text(given))
     if not dsn.understood:
-        # Nor can it be known what of it is a secret: none of it is quoted.
+        # Nor is it known which part is a secret: none of it is quoted.
         raise _MistakeError(DATABASE_NOT_UNDERSTOOD)
     return dsn
 
@@ -169,7 +170,7 @@ def _dsn(given: _Given) -> Dsn:
 def _schema(given: _Given) -> str:
     name = _text(given)
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,55}", name):
-        raise _MistakeError("must be the name of a schema: lower-case letters, digits and _")
+        raise _MistakeError("must be a schema name: lower-case letters, digits and _")
     return name
 
 
@@ -218,15 +219,15 @@ _OWN: Final[Mapping[str, str]] = {
     "metadata.broker.list": "use `bootstrap`",
     **dict.fromkeys(
         ("acks", "request.required.acks", "enable.idempotence", "partitioner"),
-        "redrive sets it: its guarantees stand on it",
+        "redrive sets it itself: its guarantees depend on it",
     ),
     **dict.fromkeys(
         ("isolation.level", "enable.auto.commit", "enable.auto.offset.store"),
-        "redrive sets it: its guarantees stand on it",
+        "redrive sets it itself: its guarantees depend on it",
     ),
     **dict.fromkeys(
         ("enable.partition.eof", "auto.offset.reset", "delivery.report.only.error"),
-        "redrive sets it: its reading and writing stand on it",
+        "redrive sets it itself: reading and writing depend on it",
     ),
     **dict.fromkeys(("group.id", "transactional.id"), "it follows from the app's name"),
 }
@@ -235,7 +236,7 @@ _OWN: Final[Mapping[str, str]] = {
 def _plain(given: _Given) -> Plain | Secret:
     name = given.key.partition(".")[2]
     if given.key.startswith("librdkafka.") and name in _OWN:
-        raise _MistakeError(f"cannot be given: {_OWN[name]}")
+        raise _MistakeError(f"cannot be set: {_OWN[name]}")
     if isinstance(given.value, Secret):
         return given.value
     if not isinstance(given.value, str | int | float):
@@ -250,7 +251,7 @@ def _check_of(key: str) -> _Check:
         return _KEYS[key]
     known = sorted({*_KEYS, *_OPEN_TABLES})
     close = get_close_matches(key, known, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
+    hint = f'did you mean "{close[0]}"?' if close else f"known settings: {', '.join(known)}"
     raise _MistakeError(f"is not a setting: {hint}")
 
 
@@ -274,7 +275,7 @@ def _flatten(
 
 
 def _dotted(table: Mapping[str, Any], *, deep: bool) -> Iterator[tuple[str, Any]]:
-    """TOML makes tables of `socket.timeout.ms = 1`; client libraries want the dotted name."""
+    """TOML turns `socket.timeout.ms = 1` into tables; client libraries want the dotted name."""
     for name, value in table.items():
         if deep and isinstance(value, Mapping):
             for inner, inner_value in _dotted(value, deep=True):
@@ -289,7 +290,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Iterat
         if name in known:
             yield _Given(known[name], environ[name], f"environment variable {name}", Path())
         elif name.startswith("REDRIVE_") and name != "REDRIVE_CONFIG":
-            # Other parts of redrive have variables of their own: only near misses are mistakes.
+            # Other parts of redrive have their own variables: only near misses are mistakes.
             close = get_close_matches(name, [*known, "REDRIVE_CONFIG"], n=1, cutoff=0.85)
             problems += [
                 f'environment variable {name}: is not a setting: did you mean "{match}"?'

@@ -19,7 +19,7 @@ REASONS: Final = (
     "killed-worker",
     "failed-expression",
 )
-"""Why records are dead: all that redrive says. Headers that others wrote may say anything."""
+"""Why records are dead: all of redrive's reasons. Headers written by others may say anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Give the record back to be read again, and do not run it before the wait is over."""
+    """Give the record back to be read again, and do not run it until the wait is over."""
 
     wait: int
 
@@ -55,19 +55,19 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop the record: only where the policy says so."""
+    """Drop the record: only if the policy says so."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The record is due: to its handler."""
+    """The record is due: it goes to its handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToOrigin:
-    """The record is due: back to its origin topic."""
+    """The record is due: it goes back to its origin topic."""
 
 
 @dataclass(frozen=True, slots=True)

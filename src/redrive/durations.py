@@ -1,7 +1,6 @@
 """Durations as people write them ("1h30m", "250ms"), kept as whole milliseconds.
 
-Milliseconds, because that is what Kafka's timestamps are: nothing is rounded on the way to a record
-and back.
+Milliseconds, because Kafka's timestamps are: nothing is rounded on the way to a record and back.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 from redrive.errors import ConfigurationError
 
 Duration = str | int | float | timedelta
-"""Text ("1h30m"), seconds as a number, or a timedelta."""
+"""A string ("1h30m"), seconds as a number, or a timedelta."""
 
 _UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
@@ -22,7 +21,7 @@ _LONGEST: Final = 36_500 * _UNITS["d"]
 
 
 def milliseconds(duration: Duration) -> int:
-    """The duration as whole milliseconds; a mistake says what was given and what is expected."""
+    """The duration in whole milliseconds; the error says what was given and what is expected."""
     if isinstance(duration, bool):
         raise _mistake(duration)
     if isinstance(duration, timedelta):

@@ -1,8 +1,8 @@
 """What redrive knows of a record, and how it travels in `redrive-*` headers.
 
-The headers are text, so that any Kafka tool shows them; times are milliseconds since 1970, as in
+The headers are text, so that any Kafka tool can show them; times are milliseconds since 1970, as in
 Kafka's own timestamps. They are replaced at each hop, never appended: a record does not grow by
-being retried. Headers of other names, `redrive-` or not, are the user's and are left alone.
+being retried. All other headers, even `redrive-` ones, are the user's and are left alone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class Envelope:
 
     app: str
     id: str
+    id_scope: str | None = None
+    """The scope in which the id is unique, if that is not its origin topic."""
     origin_topic: str
     origin_partition: int
     origin_offset: int
@@ -39,20 +41,22 @@ class Envelope:
     due: int | None = None
     """When the record may leave the delay topic it is in."""
     not_before: int | None = None
-    """When its handler may run, where that is later than one hop: `Retry(after=...)`."""
+    """When its handler may run, if that is later than one hop: `Retry(after=...)`."""
     error_type: str | None = None
     error_message: str | None = None
     error_trace: str | None = None
     dead_reason: str | None = None
-    """Why it is dead; in a delay topic: why it will be, once its recovery has worked."""
+    """Why it is dead; in a delay topic: why it will be, once its recovery has succeeded."""
+    unhandled_since: int | None = None
+    """Since when it has been due in versions of the app that have no handler for it."""
 
     def failed(self, error: BaseException, *, trace: bool = False) -> Envelope:
-        """The same with the error in it, bounded: exception text is untrusted input."""
+        """A copy with the error, truncated: exception text is untrusted input."""
         return replace(
             self,
             error_type=bounded(class_name(type(error)), ERROR_MESSAGE_BYTES),
             error_message=bounded(text_of(error), ERROR_MESSAGE_BYTES),
-            error_trace=bounded(_trace(error), ERROR_TRACE_BYTES) if trace else None,
+            error_trace=bounded(trace_of(error), ERROR_TRACE_BYTES) if trace else None,
         )
 
     def headers(self, user: Headers) -> Headers:
@@ -68,16 +72,18 @@ class Envelope:
 _HEADER_OF: Final = {
     field.name: _PREFIX + field.name.replace("_", "-") for field in fields(Envelope)
 }
+FIELDS: Final = tuple(_HEADER_OF)
+"""The names of all fields."""
 _FIELD_OF: Final = {header: name for name, header in _HEADER_OF.items()}
 HEADERS: Final = tuple(_FIELD_OF)
 """The names of redrive's own headers."""
 _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
-) | {"due", "not_before"}
+) | {"due", "not_before", "unhandled_since"}
 _SMALL: Final = ("origin_partition", "attempt")
 _SIGNED: Final = ("origin_timestamp",)
-"""Kafka takes times before 1970."""
-# Kafka's partitions are of 32 bits, its offsets and times of 64; so are Spark's columns of them.
+"""Kafka accepts times before 1970."""
+# Kafka's partitions have 32 bits, its offsets and times 64; so do Spark's columns.
 _INT32: Final = (1 << 31) - 1
 _INT64: Final = (1 << 63) - 1
 _ADDRESS: Final = ("redrive-app", "redrive-origin-topic")
@@ -99,9 +105,9 @@ def user_headers(headers: Headers) -> Headers:
 
 
 def addressee(headers: Headers) -> tuple[str, str] | None:
-    """For which app and from which origin topic a record was written by redrive, if it was.
+    """The app and the origin topic, if redrive wrote the record.
 
-    Cheaper than `parse`, and it never fails: it is asked of every record that has headers.
+    Cheaper than `parse`, and never fails: it is called for every record that has headers.
     """
     found = {name: value for name, value in headers if name in _ADDRESS and value is not None}
     if len(found) < len(_ADDRESS):
@@ -113,8 +119,8 @@ def addressee(headers: Headers) -> tuple[str, str] | None:
 
 
 def parse(headers: Headers) -> Envelope:
-    """The envelope in these headers; EnvelopeError names all that is missing or broken."""
-    # Of a repeated header the last counts, as Kafka's own clients read it.
+    """The envelope in these headers; EnvelopeError lists everything that is missing or broken."""
+    # If a header repeats, the last one counts, as in Kafka's own clients.
     found = {name: value or b"" for name, value in headers if name in _FIELD_OF}
     problems = [f"{header} is missing" for header in _NEEDED if header not in found]
     problems += [f"{header} is empty" for header in _NEVER_EMPTY if found.get(header) == b""]
@@ -127,7 +133,7 @@ def parse(headers: Headers) -> Envelope:
         except UnicodeDecodeError:
             problems.append(f"{header} is not text")
         except ValueError:
-            problems.append(f"{header} is {text[:40]!r}, not a number that it can be")
+            problems.append(f"{header} is {text[:40]!r}, not a number in its range")
     if problems:
         raise EnvelopeError(
             "; ".join(problems) + ": was the record written by something other than redrive?"
@@ -135,11 +141,14 @@ def parse(headers: Headers) -> Envelope:
     return Envelope(**values)  # type: ignore[arg-type]  # -- names and types were checked above
 
 
-def fresh(record: Record, *, app: str, message_id: str, now: int) -> Envelope:
-    """The envelope of a record that was just received from its source topic."""
+def fresh(
+    record: Record, *, app: str, message_id: str, now: int, id_scope: str | None = None
+) -> Envelope:
+    """The envelope of a record that was just read from its source topic."""
     return Envelope(
         app=app,
         id=message_id,
+        id_scope=None if id_scope == record.topic else id_scope,
         origin_topic=record.topic,
         origin_partition=record.partition,
         origin_offset=record.offset,
@@ -149,7 +158,7 @@ def fresh(record: Record, *, app: str, message_id: str, now: int) -> Envelope:
 
 
 def at_origin(record: Record, envelope: Envelope) -> Record:
-    """A parked record as its handler shall see it: where it came from, with the user's headers."""
+    """A parked record as its handler sees it: with its origin, and with the user's headers."""
     return Record(
         topic=envelope.origin_topic,
         partition=envelope.origin_partition,
@@ -162,7 +171,7 @@ def at_origin(record: Record, envelope: Envelope) -> Record:
 
 
 def _number(field: str, text: str) -> int:
-    # int() alone would take "1_000", " 7 " and other scripts' digits: nothing redrive ever wrote.
+    # int() alone would accept "1_000", " 7 " and other scripts' digits, which redrive never writes.
     digits = text.removeprefix("-") if field in _SIGNED else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         raise ValueError(text)
@@ -174,19 +183,28 @@ def _number(field: str, text: str) -> int:
 
 
 def text_of(error: BaseException) -> str:
-    """The error's text, also where its own `__str__` fails."""
+    """The error's text, even if its own `__str__` fails."""
     try:
         return str(error)
     except BaseException as broken:  # noqa: BLE001 -- a __str__ that raises must not hide the failure
-        return f"(no text: {type(broken).__name__} in {type(error).__name__}.__str__)"
+        return f"(no message: {type(broken).__name__} in {type(error).__name__}.__str__)"
 
 
-def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
+def trace_of(error: BaseException) -> str:
+    """The stack trace, starting where redrive calls the user's function, if there is one."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__")):
+        trace = trace.tb_next
+    told = traceback.TracebackException(type(error), error, trace or error.__traceback__)
+    return "".join(told.format())
+
+
+def _is_ours(module: object) -> bool:
+    return str(module).startswith("redrive.")
 
 
 def bounded(text: str, limit: int) -> str:
-    """The text in at most so many bytes of UTF-8."""
+    """The text, truncated to that many bytes of UTF-8."""
     data = text.encode(errors="backslashreplace")
     if len(data) <= limit:
         return data.decode()

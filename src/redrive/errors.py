@@ -1,21 +1,55 @@
 """Everything redrive raises, in one tree.
 
+Each with the first words of its docstring, and the end of the name of the module that defines it if
+that is another one than this.
+
+```text
 RedriveError
-├── ConfigurationError      found at start; lists all mistakes at once
-├── ResourceError           what `@app.resource` makes could not be opened, or closed
-├── ContextError            a handler used its context in a way its app does not allow
-├── EnvelopeError           redrive-* headers that cannot be read
-├── PublishError            a write did not become durable
-├── HandlerTimeout          a handler did not end, or did not acknowledge, in time
-├── Undecodable             a value that `decode=` could not read
-├── Conflict                an id that was handled before, with another payload
-├── PastError               the error of an earlier process, as far as headers tell it
-├── LedgerError             the ledger's tables are not as they should be
-│   └── DuplicateOutboxId   an outbound record with this id was sent before
-├── LocalError              the embedded Kafka or PostgreSQL cannot run
-└── Signal                  raised by handlers to say what shall become of a record (signals.py)
-    ├── Retry               not now, again later
-    └── Bury                never; to the dead topic
+├── ConfigurationError        One or more mistakes in an app or its configuration
+├── NotReadyError             Kafka or the database are not as the app needs them
+├── DataLossError             Records are gone although they were not complete
+├── ResourceError             A resource of the app could not be opened
+├── ContextError              A handler used its context in a way its app does not allow
+├── EnvelopeError             The redrive-* headers of a record cannot be read
+├── PublishError              A write did not become durable
+│   └── WriteNotAllowedError  A write was refused, as this user lacks a permission [kafka.errors]
+├── HandlerTimeout            A handler did not end, or did not acknowledge its record
+├── Undecodable               The value of a record could not be decoded
+├── Conflict                  A record's id was handled before with another payload
+├── Unhandled                 This version of the app has no handler for a record
+├── NoIdError                 A record has no id
+├── PastError                 The error of an earlier process
+├── LocalError                The embedded Kafka or PostgreSQL cannot run
+├── LedgerError               The ledger's tables are missing, behind, or say no
+│   └── DuplicateOutboxId     An outbound record with this id was sent before
+├── BrokerError               The broker could not be reached, or refused [kafka.errors]
+│   ├── NotAllowedError       This user lacks a permission [kafka.errors]
+│   ├── MissingTopicError     There is no such topic [kafka.errors]
+│   ├── NoLeaderError         No broker leads a partition now [kafka.errors]
+│   ├── OffsetsGoneError      The log does not have the requested offset [kafka.errors]
+│   ├── TransactionError      A transaction did not commit [kafka.transactions]
+│   └── NameInUseError        The group does not let this worker in by its name [worker.loop]
+├── FencedError               Another run of the app has taken over [kafka.transactions]
+├── StoreDownError            The database cannot be asked [delivery.store]
+├── StoreBusyError            A rival was in the way too long [delivery.store]
+├── StoreRefusedError         The database does not take what a record has to write [delivery.store]
+├── StoreNotAllowedError      The database refuses this role a privilege [delivery.store]
+├── TransactionEndedError     A handler has ended the transaction [delivery.store]
+├── RevokedError              The partition was taken away [delivery.unit]
+├── GivenUpError              A call came back after it was given up [processing.scope]
+├── WorkerError               A worker ended with an error [worker.fate]
+├── RunError                  A run ended with an error [spark.handle]
+├── RivalError                Another run of the app is active [spark.marks]
+├── WorkerKilledError         A record whose Python worker died, twice [spark.task]
+├── RowsError                 A frame handler did not give back the rows [frames.accounts]
+├── ExpressionError           An expression of a frame handler cannot be computed [frames.faults]
+├── FunctionError             A Python function of a frame handler raised [frames.faults]
+├── KafkaAwayError            Kafka is not accepting messages [ledger.publishing]
+├── ProveError                A cell could not be produced [prove.runs]
+└── Signal                    Raised by a handler [signals]
+    ├── Retry                 The record cannot be handled now: try it again later [signals]
+    └── Bury                  The record can never be handled [signals]
+```
 
 Each message says what happened, to what, and what to do next.
 """
@@ -46,6 +80,14 @@ class ConfigurationError(RedriveError):
         else:
             lines = "".join(f"\n  - {problem}" for problem in self.problems)
             super().__init__(f"{len(self.problems)} mistakes in the configuration:{lines}")
+
+
+class NotReadyError(RedriveError):
+    """Kafka or the database are not as the app needs them; the message says what to run."""
+
+
+class DataLossError(RedriveError):
+    """Records are gone although they were not complete."""
 
 
 class ResourceError(RedriveError):
@@ -87,6 +129,14 @@ class Undecodable(RedriveError):
 
 class Conflict(RedriveError):
     """A record's id was handled before with another payload: not a duplicate, and not new."""
+
+
+class Unhandled(RedriveError):
+    """This version of the app has no handler for a record, which another version has parked."""
+
+
+class NoIdError(RedriveError):
+    """A record has no id; if it failed before that, the message says both."""
 
 
 class PastError(RedriveError):

@@ -1,8 +1,8 @@
 """Points between durable steps, at which `redrive prove` kills or stops a process.
 
-Off, a point is a call of a function that does nothing, once per flush or commit. No setting and no
-environment variable switches them on: only code that calls `arm`, and nothing does but the app
-that `redrive prove` runs.
+When off, a point is a call of a function that does nothing, once per flush or commit. No setting
+and no environment variable turns them on: only code that calls `arm`, and only the app that
+`redrive prove` runs does that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _hit: Hit = _nothing
 
 
 def hit(point: Point, prepare: Prepare | None = None) -> None:
-    """The process is at a point; armed, what makes the steps before it durable is called first."""
+    """The process is at a point; if armed, `prepare` first makes earlier steps durable."""
     _hit(point, prepare)
 
 
 def arm(act: Hit) -> None:
-    """Have something happen at the points of this process."""
+    """Set what happens at the points of this process."""
     global _hit  # noqa: PLW0603 -- one process, one act
     _hit = act

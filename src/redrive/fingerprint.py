@@ -1,7 +1,7 @@
-"""Fingerprints: what failures of one cause have in common, whatever their records are.
+"""Fingerprints: what failures with the same cause have in common, whatever their records.
 
 A fingerprint holds nothing that differs from record to record, or from one release of the code to
-the next: no messages, no line numbers. Pure: it looks at an exception and says what it is.
+the next: no messages, no line numbers. Pure: it only looks at the exception.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from types import TracebackType
 from typing import Final
 
 _DEEPEST: Final = 20
-"""Frames, the innermost of them."""
+"""How many frames are kept: the innermost."""
 _SHOWN: Final = 3
 _OF_OTHERS: Final = frozenset(("redrive", "pyspark", "py4j"))
-"""Packages that are nobody's own, wherever they lie: spark-submit brings Spark's in zip files."""
+"""Packages that are never the user's own, wherever they are: spark-submit ships Spark in zips."""
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Why records fail: the same for all of one cause."""
+    """Why records fail: the same for all records with one cause."""
 
     reason: str
-    """Why the record is dead, such as `exhausted`; empty where it is not."""
+    """Why the record is dead, such as `exhausted`; empty if it is not."""
     error: str
-    """The class of the error; of a group also those of its members."""
+    """The class of the error; for a group, also those of its members."""
     frames: tuple[str, ...] = ()
     """Where it was raised: `module:function` of the user's own code, outermost first."""
 
     @property
     def id(self) -> str:
-        """A short name of it, the same in all processes and for ever."""
+        """A short id, the same in all processes and forever."""
         told = "\n".join((self.reason, self.error, *self.frames))
         return blake2s(told.encode(errors="backslashreplace"), digest_size=6).hexdigest()
 
     @property
     def where(self) -> str:
-        """Where it was raised, innermost first, for a line of a log; empty: not in own code."""
+        """Where it was raised, innermost first, for a log line; empty: not in the user's code."""
         return " < ".join(reversed(self.frames[-_SHOWN:]))
 
 
@@ -50,14 +50,14 @@ def fingerprint(
 ) -> Fingerprint:
     """The fingerprint of a failure.
 
-    `own` are modules that are the user's own even where they are installed as libraries are: those
-    of the app's handlers, with all modules of their packages.
+    `own` are modules that are the user's own even if they are installed like libraries: those of
+    the app's handlers, with all modules of their packages.
     """
     return Fingerprint(reason, error_name(error), _frames(error, own))
 
 
 def error_name(error: BaseException) -> str:
-    """The class of an error; a group is named by what it holds, each kind once."""
+    """The class of an error; a group is named by its members, each class once."""
     if not isinstance(error, BaseExceptionGroup):
         return class_name(type(error))
     members = sorted({error_name(each) for each in error.exceptions})
@@ -65,13 +65,13 @@ def error_name(error: BaseException) -> str:
 
 
 def class_name(cls: type) -> str:
-    """A class as people write it: with its module, unless it is one of Python's own."""
+    """A class by name: with its module, unless it is a built-in."""
     name = cls.__qualname__
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
 def _frames(error: BaseException, own: frozenset[str]) -> tuple[str, ...]:
-    # What redrive raises about a user's function has the function's own error as its cause.
+    # Errors that redrive raises about a user's function have the function's error as their cause.
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

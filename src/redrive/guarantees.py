@@ -1,8 +1,9 @@
 """The five guarantees, as a table of pairs: what is stored with the work, and how it is published.
 
 A store is a database transaction around the work: with an inbox, which remembers what was handled,
-with an outbox, which holds what is to be published, or with both. A publisher writes to Kafka: what
-is flushed is durable before the work counts; in a Kafka transaction it becomes visible with it.
+with an outbox, which holds what is to be published, or with both. A publisher writes to Kafka:
+flushed, messages are durable before the work counts; in a Kafka transaction, they become visible
+together with it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Publishing = Literal["flush", "transaction"]
 
 
 class Guarantee(NamedTuple):
-    """What one word means."""
+    """What one `delivery=` means."""
 
     store: Store
     publisher: Publishing
@@ -34,6 +35,11 @@ class Guarantee(NamedTuple):
     def database(self) -> bool:
         """Whether handlers run in a database transaction: `ctx.db`."""
         return self.store != "none"
+
+    @property
+    def transactional(self) -> bool:
+        """Whether writes and progress become visible together, in Kafka transactions."""
+        return self.publisher == "transaction"
 
 
 GUARANTEES: Final[dict[str, Guarantee]] = {

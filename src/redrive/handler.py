@@ -30,30 +30,30 @@ class Handler:
     decode: Callable[[bytes | None], Any] | None = None
     id: IdOf | None = None
     id_scope: str = ""
-    """Among which records an id is one record's only; as it is made, its source topic."""
+    """The scope in which an id is unique; by default the source topic."""
     payload: Callable[[Record], Any] | None = None
-    """What has to be the same where two records have one id; None: the value, byte by byte."""
+    """What has to be the same if two records share an id; None: the value, byte for byte."""
     timeout: int | None = None
     recover: Callable[..., Any] | None = None
     recover_is_async: bool = False
     sends: tuple[str, ...] | None = None
-    """The topics it can send to; None: nothing was declared, and any can be."""
+    """The topics it may send to; None: nothing was declared, so any."""
     recover_sends: tuple[str, ...] | None = None
     """The same for its recovery."""
     is_frame: bool = False
-    """Whether it takes a DataFrame and gives one: on Spark only."""
+    """Whether it takes and returns a DataFrame: Spark only."""
 
     def __post_init__(self) -> None:
         if not self.id_scope:
             object.__setattr__(self, "id_scope", self.topic)
 
     def replace(self, **changes: Any) -> Handler:
-        """The same with some of it changed."""
+        """A copy with some fields changed."""
         return replace(self, **changes)
 
     @property
     def is_uninterruptible(self) -> bool:
-        """Whether nothing but the handler itself can end a call of it in time."""
+        """Whether only the handler itself can end one of its calls in time."""
         return self.timeout is not None and self.ack != "manual" and not self.is_async
 
 
@@ -71,11 +71,11 @@ def yields(function: Callable[..., Any]) -> bool:
 
 
 def as_called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it is called: the same, but for a plain wrapper of an async function.
+    """The function to call: the same, except for a plain wrapper of an async function.
 
-    Such a wrapper may return the coroutine, or run it itself and return when it has ended. So it is
-    called on a thread, where it may use an event loop of its own; what it returns is awaited, if it
-    can be.
+    Such a wrapper may return the coroutine, or run it itself and return when it has finished. So it
+    is called on a thread, where it may use its own event loop; if it returns an awaitable, that is
+    awaited.
     """
     if is_async_itself(function) or not is_async(function):
         return function
@@ -98,36 +98,36 @@ def _when_called(function: Callable[..., Any]) -> object:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What to call it in a sentence."""
+    """Its name, for messages."""
     return getattr(function, "__qualname__", None) or repr(function)
 
 
 def topics_named(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Topics as they can be named: one, several or, with None, not at all."""
+    """Normalise what `sends=` may be: one topic, several, or None for not declared."""
     if given is None:
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
-        return (given,)  # also what is no text: `mistakes` names it
+        return (given,)  # also what is not a string: `mistakes` reports it
     return tuple(dict.fromkeys(given))
 
 
 def undeclared(topic: object, sends: Sequence[str]) -> str:
-    """What is wrong with sending there, where `sends=` declares these topics only."""
+    """What is wrong with sending there, if `sends=` declares only these topics."""
     close = get_close_matches(str(topic), sends, n=1)
     hint = f'; did you mean "{close[0]}"?' if close else ""
     listed = ", ".join(f'"{each}"' for each in sends) or "none"
     return (
-        f"it is not among the topics that sends= declares ({listed}){hint}; add it there, then run"
-        " `redrive topics module:app --apply`"
+        f"sends= does not declare it ({listed}){hint}; add it there, then run `redrive topics"
+        " module:app --apply`"
     )
 
 
 def accepts(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether it can be called with so many arguments."""
+    """Whether it can be called with that many arguments."""
     try:
         inspect.signature(function).bind(*range(arguments))
     except TypeError:
         return False
-    except ValueError:  # a built-in that does not tell its signature
+    except ValueError:  # a built-in without a signature
         return True
     return True

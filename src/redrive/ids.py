@@ -1,8 +1,8 @@
 """Where a record's message id comes from: `id=header("id")`, `id=field("order.id")`, `id=key`.
 
-Any callable from Record to text, bytes, a number or a UUID does as well. A record for which it
-returns None or nothing at all has no id and is buried for that, unless it is a tombstone: known by
-its place, no duplicate of it would ever be found. `id=optional(field("order.id"))` asks for that.
+Any callable from Record to a string, bytes, a number or a UUID works as well. A record for which it
+returns None or something empty has no id and is buried for that, unless it is a tombstone: by its
+place, no duplicate of it would ever be found. `id=optional(field("order.id"))` opts into that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def key(record: Record) -> MessageId:
 
 
 def optional(id_of: IdOf) -> IdOf:
-    """Where that returns nothing, the id is the record's place: its topic, partition and offset."""
+    """If that returns nothing, the id is the record's place: its topic, partition and offset."""
 
     def id_or_place(record: Record) -> MessageId:
         return id_of(record)
@@ -60,16 +60,16 @@ def optional(id_of: IdOf) -> IdOf:
 
 
 def is_optional(id_of: IdOf) -> bool:
-    """Whether a record may have no id by this function."""
+    """Whether this function allows records without an id."""
     return getattr(id_of, "optional", False) is True
 
 
 def as_text(message_id: object) -> str | None:
     """The id as text, the same for the same bytes whatever type carries it.
 
-    What is not readable text (binary keys, control characters) is written in hexadecimal, so that
-    headers and databases take it, and so that no two such ids become the same text. Of what is
-    longer than 1,000 bytes the SHA-256 is written: no index takes more.
+    Ids that are not readable text (binary keys, control characters) are written in hexadecimal, so
+    that headers and databases accept them and no two of them become the same text. Ids longer than
+    1,000 bytes are replaced by their SHA-256: indexes accept no more.
     """
     if message_id is None:
         return None
@@ -77,7 +77,7 @@ def as_text(message_id: object) -> str | None:
         return _readable(message_id)
     if isinstance(message_id, str | int | UUID) and not isinstance(message_id, bool):
         return _readable(str(message_id).encode(errors="surrogatepass"))
-    raise TypeError(f"a message id is text, bytes or a whole number, not {message_id!r:.80}")
+    raise TypeError(f"a message id must be a string, bytes or an integer, not {message_id!r:.80}")
 
 
 def _readable(data: bytes) -> str | None:
@@ -100,5 +100,5 @@ def is_from_origin(message_id: str, record: Record) -> bool:
 
 
 def from_origin(topic_id: str, partition: int, offset: int) -> str:
-    """The id of a record that brings none. A recreated topic has another id: nothing repeats."""
+    """The id of a record that has none. A recreated topic has another topic id: no id repeats."""
     return f"{topic_id}/{partition}/{offset}"

@@ -33,17 +33,34 @@ def load_app(target: str, folder: Path | None = None) -> App:
     return found
 
 
+def target_of(app: App) -> str:
+    """How a command would name an app that a program has: for sentences that say what to run."""
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is app:
+                return f"{_importable_name(module)}:{name}"
+    return "module:app"
+
+
+def _importable_name(module: ModuleType) -> str:
+    if module.__name__ != "__main__":
+        return module.__name__
+    if module.__spec__ is not None:  # as it was named to `python -m`
+        return module.__spec__.name
+    return Path(module.__file__ or "module").stem
+
+
 def _split(target: str) -> tuple[str, str]:
     module_name, colon, name = target.partition(":")
     if module_name == "__main__":
         raise ConfigurationError(
-            f"{target}: an app in __main__ cannot be imported by worker processes: move it to a"
-            " module of its own, and name that"
+            f"{target}: worker processes cannot import an app from __main__: move it to its own"
+            " module, and name that"
         )
     if module_name.endswith(".py") or "/" in module_name:
         dotted = ".".join(Path(module_name).with_suffix("").parts).strip(".")
         raise ConfigurationError(
-            f"{target}: a module is named as in Python, not as a file: {dotted}:{name or 'app'}"
+            f"{target}: write the module as in an import, not as a file: {dotted}:{name or 'app'}"
         )
     if not colon or not module_name or not name:
         raise ConfigurationError(
@@ -56,11 +73,11 @@ def _import(name: str, place: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Only if it is this module, or a package around it; one that it imports is another story.
+        # Only for this module or a package around it: a missing import inside it is another error.
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise ConfigurationError(
-                f"there is no module {error.name}, neither installed nor in {place}:"
-                " run redrive where the module is, or install it"
+                f"there is no module {error.name}, neither installed nor in {place}: run redrive"
+                " in the module's directory, or install it"
             ) from None
         raise _failed(name, error) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the user's module raises
@@ -76,7 +93,7 @@ def _failed(name: str, error: BaseException) -> ConfigurationError:
 
 
 def _is_machinery(frame: traceback.FrameSummary) -> bool:
-    """Frames of ours, and of what imports: the user's own are the ones that help."""
+    """Whether a frame is redrive's or the import system's: only the user's own frames help."""
     return frame.filename in (__file__, importlib.__file__) or frame.filename.startswith(
         "<frozen importlib"
     )
@@ -97,7 +114,7 @@ def _attribute(module: ModuleType, path: str) -> object:
 def _hint(module: ModuleType) -> str:
     apps = sorted(name for name, value in vars(module).items() if isinstance(value, App))
     if not apps:
-        return ': it has no App; make one, such as app = App("shop")'
+        return ': it has no App; create one, such as app = App("shop")'
     return f"; its apps: {', '.join(f'{module.__name__}:{name}' for name in apps)}"
 
 

@@ -1,9 +1,9 @@
 """Log lines of the processes that redrive runs: on stderr, as text or as JSON.
 
 The handler is the root logger's, so that redrive's own lines, those of `ctx.log` and those of the
-user's own loggers look the same. What is logged is untrusted: exceptions quote what came in. In
-text, whatever would begin a new line is indented and control characters are escaped, so that no
-record can fake a line or move a terminal's cursor; JSON escapes by itself.
+user's own loggers look the same. What is logged is untrusted: exceptions quote their input. In
+text, continuation lines are indented and control characters are escaped, so that no record can fake
+a log line or move a terminal's cursor; JSON escapes by itself.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 TRACE: Final = 16_384
-"""Characters of a stack trace, at most."""
+"""The most characters of a stack trace."""
 _QUIET: Final = 60.0
 _REMEMBERED: Final = 1000
 _INDENT: Final = "    "
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
-"""What terminals act on, or readers take for the end of a line; tabs and newlines apart."""
+"""What terminals interpret, or readers take as a line end; except tabs and newlines."""
 _FOREIGN: Final = re.compile(r"\S+Z ([A-Z]+) (spark\.\S+): (.*)")
-"""As log4j2.properties has Spark write it, in the form of our own lines."""
+"""How log4j2.properties has Spark write it, in the format of our own lines."""
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOISY: Final = {"py4j": logging.WARNING}
-"""Loggers of others that say more than anybody wants to read, and how much they may say."""
+"""Loggers of other packages that are too chatty, and their level."""
 
 
 class LogOptions(TypedDict, total=False):
@@ -52,7 +52,7 @@ class _ToStderr(logging.Handler):
 
 
 class TextLines(logging.Formatter):
-    """One line with time, level and logger; what is longer goes on indented."""
+    """One line with time, level and logger; further lines are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -63,7 +63,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line, with all that is known of what the line is about."""
+    """One JSON object per line, with all that is known about its record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -81,14 +81,14 @@ class JsonLines(logging.Formatter):
 
 
 class Repeats:
-    """Tells what is news: the same sentence is, once a minute, as long as it is repeated."""
+    """Filters repetitions: the same message passes once a minute."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._said: dict[str, float] = {}
 
     def is_news(self, text: str) -> bool:
-        """Whether it should be said; then it counts as said."""
+        """Whether it should be logged; if so, it counts as logged."""
         now = self._clock()
         if now - self._said.get(text, -_QUIET) < _QUIET:
             return False
@@ -101,10 +101,10 @@ class Repeats:
 def log_to_stderr(
     log_level: LogLevel = "info", log_format: LogFormat = "text", *, only_first: bool = False
 ) -> None:
-    """Have all loggers of this process write to stderr; asked again, as it was asked last.
+    """Have all loggers of this process write to stderr; the last call wins.
 
-    With `only_first`, not where others have configured the root logger before.
-    Of librdkafka's lines only the worst are shown, unless all are wanted: redrive says by itself
+    With `only_first`, not if somebody has configured the root logger before.
+    Of librdkafka's lines, only the worst are shown unless all are wanted: redrive itself reports
     what is in the way, once.
     """
     root = logging.getLogger()
@@ -131,7 +131,7 @@ def is_json() -> bool:
 
 
 def foreign_line(line: str) -> None:
-    """Print a line of another program's, such as Spark's: where lines are JSON, as one of them."""
+    """Print a line of another program, such as Spark; as JSON if our lines are."""
     if is_json() and not line.startswith("{"):
         found = _FOREIGN.match(line)
         level, name, text = found.groups() if found else ("INFO", "spark", line)
@@ -141,7 +141,7 @@ def foreign_line(line: str) -> None:
 
 
 def to_stderr(line: str) -> None:
-    """Print a line where errors go; a picture in a terminal makes room for it."""
+    """Print a line to stderr; a live view in a terminal makes room for it."""
     sys.stderr.write(line + "\n")
 
 
@@ -156,7 +156,7 @@ def one_line(text: str) -> str:
 
 
 def shortened(trace: str, limit: int = TRACE) -> str:
-    """A stack trace with its beginning and, above all, its end."""
+    """A stack trace, shortened to its beginning and, above all, its end."""
     if len(trace) <= limit:
         return trace
     head, tail = limit // 4, limit - limit // 4
@@ -170,7 +170,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _about(record: logging.LogRecord, text: str) -> str:
-    """Which Kafka record a line is about, if it is about one and does not say so itself."""
+    """The Kafka record that a line is about, unless the line already names it."""
     told = vars(record)
     if not {"topic", "partition", "offset"} <= told.keys():
         return ""

@@ -1,4 +1,4 @@
-"""Messages: writes in their order; those that came as columns stay columns until looked at."""
+"""Messages: writes in order; those that came as columns stay columns until accessed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import overload
+from typing import Final, overload
 
-from redrive.record import Write
+from redrive.record import Write, payload
+
+_KEY: Final = Write._fields.index("key")
+_FRAME: Final = 70
+"""Overhead of a message: its lengths, and the batch's own if it is alone in it."""
+
+
+def weight(writes: Sequence[Write]) -> int:
+    """Roughly the bytes that writes take in batches."""
+    return _FRAME * len(writes) + payload(writes, _KEY)
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Messages for one topic that have nothing but keys and values."""
+    """Messages for one topic that have only keys and values."""
 
     topic: str
     keys: Sequence[bytes | None]
@@ -24,13 +33,13 @@ class Columns:
 
     @cached_property
     def writes(self) -> list[Write]:
-        """The same as writes: made once, since one is told from its like by being itself."""
+        """The same as writes: created once, since equal writes are told apart by identity."""
         pairs = zip(self.keys, self.values, strict=True)
         return [Write(self.topic, key, value) for key, value in pairs]
 
 
 class Messages(Sequence[Write]):
-    """Writes that are made when one is looked at: of most, nobody asks for more than the bytes."""
+    """Writes that are created on access: for most, only the bytes are ever needed."""
 
     def __init__(self, writes: Iterable[Write] = ()) -> None:
         self.parts: list[Columns | list[Write]] = []

@@ -1,19 +1,20 @@
 """What an app must be allowed to do on a secured Kafka: pure, from the app to a list.
 
 `redrive doctor` compares the list with what the broker allows, `redrive topics --acls` prints it, a
-run ends with what is missing of it, and the table in docs/topics.md is checked against it.
+run fails with what is missing from it, and the table in docs/reference/permissions.md is checked
+against it.
 
-Nothing is asked for that something else implies: whoever may read or write a topic, a group or a
-transactional id may describe it.
+Permissions that others imply are left out: READ, WRITE and ALTER imply DESCRIBE, and ALTER_CONFIGS
+implies DESCRIBE_CONFIGS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from redrive.app import App
-from redrive.guarantees import GUARANTEES
+from redrive.topics import topic_names
 
 Purpose = Literal["run", "relay", "topics", "topics --apply"]
 """`redrive run` on either engine, `redrive relay`, `redrive topics` without and with --apply."""
@@ -24,12 +25,15 @@ Role = Literal[
 Operation: TypeAlias = Literal[
     "READ", "WRITE", "CREATE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"
 ]
+Granted: TypeAlias = dict[tuple[Resource, str], frozenset[str] | None]
+"""What is allowed on each resource, including implied operations; None: the broker does not say."""
 
-_LOOKING: Final[tuple[Operation, ...]] = ("DESCRIBE", "DESCRIBE_CONFIGS")
+_SETTINGS: Final[tuple[Operation, ...]] = ("DESCRIBE", "DESCRIBE_CONFIGS")
+_LOOKING: Final[dict[Role, tuple[Operation, ...]]] = {"outbound topics": ("DESCRIBE",)}
 _APPLYING: Final[dict[Role, tuple[Operation, ...]]] = {
-    "delay topics": (*_LOOKING, "CREATE", "ALTER", "ALTER_CONFIGS"),
-    "dead topic": (*_LOOKING, "CREATE", "ALTER", "ALTER_CONFIGS"),
-    "outbound topics": (*_LOOKING, "CREATE"),
+    "delay topics": ("CREATE", "ALTER", "ALTER_CONFIGS"),
+    "dead topic": ("CREATE", "ALTER", "ALTER_CONFIGS"),
+    "outbound topics": ("DESCRIBE", "CREATE"),
 }
 
 
@@ -41,7 +45,7 @@ class Permission(NamedTuple):
     name: str
     operations: tuple[Operation, ...]
     prefixed: bool = False
-    """Whether it is about all names that begin so."""
+    """Whether it covers all names that begin with `name`."""
 
     @property
     def of(self) -> str:
@@ -59,21 +63,15 @@ def permissions(app: App, purpose: Purpose = "run") -> list[Permission]:
         case "run":
             return list(_of_run(app))
         case "relay":
-            return [
-                _topic(role, name, ("WRITE",)) for role, name in _topics(app) if name in _sent(app)
-            ]
+            return [_topic(role, name, ("WRITE",)) for role, name in _others(app, _sent(app))]
         case "topics":
-            return [_topic(role, name, _LOOKING) for role, name in _topics(app)]
+            return list(_of_topics(app, _LOOKING))
         case "topics --apply":
-            return [
-                _topic(role, name, _APPLYING.get(role, _LOOKING)) for role, name in _topics(app)
-            ]
+            return list(_of_topics(app, _APPLYING))
 
 
-def lacking(
-    needed: Iterable[Permission], allowed: Mapping[tuple[Resource, str], frozenset[str] | None]
-) -> list[Permission]:
-    """What of it is not allowed; what the broker does not tell is left out."""
+def lacking(needed: Iterable[Permission], allowed: Granted) -> list[Permission]:
+    """The needed permissions that are not allowed; what the broker does not say is left out."""
     found = []
     for one in needed:
         granted = allowed.get((one.resource, one.name))
@@ -84,7 +82,7 @@ def lacking(
 
 
 def kafka_acls(needed: Iterable[Permission], user: str) -> list[str]:
-    """The arguments of Kafka's own tool that grant all of it."""
+    """The arguments for `kafka-acls.sh` that grant all of it."""
     return [
         f"--add --allow-principal 'User:{user}'"
         + "".join(f" --operation {_word(each)}" for each in one.operations)
@@ -95,37 +93,51 @@ def kafka_acls(needed: Iterable[Permission], user: str) -> list[str]:
 
 
 def transactional_prefix(app: str) -> str:
-    """What the transactional ids of an app begin with, and nobody else's."""
-    return f"{app}/"  # which no name of an app or a topic has in it
+    """The prefix of an app's transactional ids, which no other app's ids have."""
+    return f"{app}/"  # no name of an app or topic can contain a slash
 
 
 def _of_run(app: App) -> Iterable[Permission]:
-    guarantee = GUARANTEES[app.delivery]
+    guarantee = app.guarantee
     sent = set() if guarantee.outbox else set(_sent(app))
     for name, handler in app.handlers.items():
         writes = name in sent or handler.retry.redeliver == "origin"
         yield _topic("source topics", name, ("READ", "WRITE") if writes else ("READ",))
-    for name in app.delay_topics:
-        yield _topic("delay topics", name, ("READ", "WRITE"))
+    yield _delays(app.name, ("READ", "WRITE") if app.delay_topics else ("READ",))
+    if app.was is not None:
+        yield _delays(app.was, ("READ",))
     yield _topic("dead topic", app.dead_topic, ("WRITE",))
     for name in app.outbound_topics:
         if name in sent:
             yield _topic("outbound topics", name, ("WRITE",))
-    yield Permission("group", "group", app.name, ("READ",))
-    if guarantee.publisher == "transaction":
+    for name in filter(None, (app.name, app.was)):
+        yield Permission("group", "group", name, ("READ",))
+    if guarantee.transactional:
         prefix = transactional_prefix(app.name)
         yield Permission("transactional ids", "transactional-id", prefix, ("WRITE",), prefixed=True)
 
 
-def _topics(app: App) -> Iterable[tuple[Role, str]]:
-    yield from (("source topics", name) for name in app.handlers)
-    yield from (("delay topics", name) for name in app.delay_topics)
-    yield ("dead topic", app.dead_topic)
-    yield from (("outbound topics", name) for name in app.outbound_topics)
+def _of_topics(app: App, operations: Mapping[Role, tuple[Operation, ...]]) -> Iterable[Permission]:
+    for role, name in _others(app, topic_names(app)):
+        yield _topic(role, name, operations.get(role, _SETTINGS))
+    yield _delays(app.name, operations.get("delay topics", _SETTINGS))
+
+
+def _others(app: App, among: Collection[str]) -> Iterable[tuple[Role, str]]:
+    """All topics except delay topics."""
+    yield from (("source topics", name) for name in app.handlers if name in among)
+    if app.dead_topic in among:
+        yield ("dead topic", app.dead_topic)
+    yield from (("outbound topics", name) for name in app.outbound_topics if name in among)
+
+
+def _delays(app: str, operations: tuple[Operation, ...]) -> Permission:
+    """On all delay topics, by prefix: records may wait in some that no policy uses any more."""
+    return Permission("delay topics", "topic", f"{app}.retry.", operations, prefixed=True)
 
 
 def _sent(app: App) -> list[str]:
-    """All topics that `sends=` declares, source topics among them."""
+    """All topics that `sends=` declares, including source topics."""
     declared = (app.sends, *(handler.sends for handler in app.handlers.values()))
     return list(dict.fromkeys(name for names in declared for name in names or ()))
 

@@ -1,7 +1,7 @@
 """What becomes of a record that failed: pure decisions.
 
 A policy is asked twice in a record's life: `decide` when its handler has failed, and `release` when
-it has waited in a delay topic. Both are functions of their arguments alone, the time among them.
+it has waited in a delay topic. Both depend only on their arguments, which include the time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ErrorTypes = Sequence[type[BaseException]]
 
 
 class PolicyOptions(TypedDict, total=False):
-    """The options that every way to make a policy has in common."""
+    """The options that all ways to create a policy share."""
 
     first: InPlace | GiveBack | None
     extra_delays: str | Sequence[Duration]
@@ -49,7 +49,7 @@ class PolicyOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, init=False, repr=False)
 class RetryPolicy:
-    """What is tried, in which order, and when it is enough.
+    """What is tried, in which order, and when to give up.
 
     First `first` (in place, or given back), then one hop through a delay topic for each of
     `delays`, then the record is exhausted. `RetryPolicy()` alone never retries.
@@ -57,10 +57,10 @@ class RetryPolicy:
 
     delays: tuple[int, ...]
     repeat: bool
-    """The last delay is used again and again, until `max_duration` is over."""
+    """The last delay repeats until `max_duration` is over."""
     first: InPlace | GiveBack | None
     extra_delays: tuple[int, ...]
-    """Delays that only `Retry(after=...)` uses, to come closer to what it asks for."""
+    """Extra delays, used only by `Retry(after=...)` to get closer to the requested time."""
     retry_on: tuple[type[BaseException], ...] | None
     bury_on: tuple[type[BaseException], ...]
     max_duration: int | None
@@ -118,7 +118,7 @@ class RetryPolicy:
         attempts: int,
         **options: Unpack[PolicyOptions],
     ) -> RetryPolicy:
-        """Delays that grow by `factor` up to `cap`; `attempts` calls in all, the first included."""
+        """Delays that grow by `factor` up to `cap`; `attempts` counts all calls, even the first."""
         at_least_one("RetryPolicy.exponential", attempts)
         backoff = Backoff(initial, factor=factor, cap=cap, jitter=0)
         waits = [backoff.wait(number) / 1000 for number in range(1, attempts)]
@@ -150,14 +150,14 @@ class RetryPolicy:
 
     def release(self, envelope: Envelope, now: int, due: int, delay: int) -> Release:
         """What becomes of a record in the topic of that delay, where it is due at `due`."""
-        # One that waits for its recovery has ended already, and only its recovery is missing.
+        # A record that waits for its recovery is already over: only the recovery is left to do.
         to_origin = self.redeliver == "origin" and envelope.dead_reason is None
         if to_origin and self.expired(envelope, now):
             return self._exhausted("expired")
         if now < due:
             return Wait(due)
         if envelope.not_before is not None and now < envelope.not_before:
-            # A policy that has no delays any more has the one of the topic that it came from.
+            # A policy without delays falls back to that of the topic that the record came from.
             return _hop(self.hops or (delay,), envelope.attempt, now, envelope.not_before)
         return ToOrigin() if to_origin else Run()
 
@@ -166,19 +166,19 @@ class RetryPolicy:
         return self.max_duration is not None and now > self._born(envelope) + self.max_duration
 
     def park_instead(self, envelope: Envelope, now: int) -> Park | None:
-        """Where a record goes that can wait in place no longer; None if there is nowhere."""
+        """Where a record goes that can no longer wait in place; None if there is nowhere."""
         decision = self._park(envelope, now, None)
         return decision if isinstance(decision, Park) else None
 
     def recover_later(self, envelope: Envelope, now: int) -> Park | None:
-        """Where a record waits whose recovery failed; None where there is no delay topic."""
+        """Where a record waits after its recovery failed; None if there is no delay topic."""
         if not self.hops:
             return None
         delay = self.hops[0]
         return Park(delay, now + delay, envelope.attempt)
 
     def ending(self, reason: str) -> Bury | Discard:
-        """How a record ends for that reason: only what was retried enough may be discarded."""
+        """How a record ends for that reason: only an exhausted record may be discarded."""
         return self._exhausted(reason) if reason in ("exhausted", "expired") else Bury(reason)
 
     def _retryable(self, error: BaseException) -> bool:
@@ -194,7 +194,7 @@ class RetryPolicy:
     def _try_first(
         self, envelope: Envelope, now: int, tries: int, at_least: int
     ) -> Decision | None:
-        # Only before the record was ever parked: what is tried first is not tried again later.
+        # Only before the record was ever parked: `first` is not repeated later.
         if self.first is None or envelope.attempt > 1:
             return None
         if self.first.attempts is not None and tries >= self.first.attempts:
@@ -214,7 +214,7 @@ class RetryPolicy:
         elif not self.delays:  # only extra_delays, and the handler named no time
             return self._exhausted("exhausted")
         else:
-            # The delay of the hop that comes next, not of the one that was.
+            # The delay of the next hop, not of the last one.
             delay = self.delays[min(step, len(self.delays) - 1)]
             park = Park(delay, now + delay, envelope.attempt + 1)
         if self.expired(envelope, self._arrival(park)):
@@ -222,7 +222,7 @@ class RetryPolicy:
         return park
 
     def _arrival(self, park: Park) -> int:
-        """When its handler will run, after all the hops that are still to come."""
+        """When its handler will run, after all remaining hops."""
         if park.not_before is None:
             return park.due
         rest = park.not_before - park.due
@@ -240,15 +240,18 @@ class RetryPolicy:
 
     def _contradictions(self) -> Iterator[str]:
         if self.repeat and self.max_duration is None:
-            yield "repeat=True needs max_duration, or the record would be retried for ever"
+            yield "repeat=True needs max_duration, or the record would be retried forever"
         if self.repeat and not self.delays:
             yield "repeat=True needs at least one delay to repeat"
         if self.extra_delays and not self.delays and self.max_duration is None:
-            yield "extra_delays alone need max_duration, or a record could be retried for ever"
+            yield "extra_delays alone need max_duration, or a record could be retried forever"
         if self.redeliver == "origin" and not self.hops:
-            yield 'redeliver="origin" needs delays: a record is written back after waiting in one'
+            yield (
+                'redeliver="origin" needs delays: a record waits in a delay topic before it is'
+                " written back"
+            )
         for cls in set(self.retry_on or ()) & set(self.bury_on):
-            yield f"{cls.__name__} is both in retry_on and in bury_on"
+            yield f"{cls.__name__} is in both retry_on and bury_on"
 
     def __repr__(self) -> str:
         shown = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
@@ -265,13 +268,13 @@ def _hop(delays: Sequence[int], attempt: int, now: int, target: int) -> Park:
 
 
 def signal_in(error: BaseException) -> signals.Signal | None:
-    """What a handler said: by raising it, or in one of the tasks of a task group."""
+    """The signal that a handler raised, directly or in one of the tasks of a task group."""
     if isinstance(error, signals.Signal):
         return error
     if not isinstance(error, BaseExceptionGroup):
         return None
     found = [said for member in error.exceptions if (said := signal_in(member)) is not None]
-    # One task that says never outweighs those that say later.
+    # One task that says "never" outweighs those that say "later".
     found.sort(key=lambda said: not isinstance(said, signals.Bury))
     return found[0] if found else None
 
@@ -297,7 +300,7 @@ def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> 
     if isinstance(given, str):
         given = given.split()
     if not isinstance(given, Iterable):
-        problems.append(f'{name} is {given!r}; write text ("5m 30m") or a list of durations')
+        problems.append(f'{name} is {given!r}; write a string ("5m 30m") or a list of durations')
         return ()
     parts: Sequence[Duration] = tuple(given)
     delays: list[int] = []
@@ -307,7 +310,7 @@ def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> 
         except ConfigurationError as mistake:
             problems.append(f"{name}: {mistake}")
     if any(delay == 0 for delay in delays):
-        problems.append(f"{name}: a delay of 0 would be retried hot; use first=InPlace(...)")
+        problems.append(f"{name}: a delay of 0 would retry in a busy loop; use first=InPlace(...)")
     return tuple(delays)
 
 

@@ -1,7 +1,7 @@
 """What redrive needs from the outside, as protocols.
 
-Each has an implementation on Kafka (`redrive.kafka`) and one in memory (`redrive.testing`), and one
-contract suite is run against both (`tests/contract`).
+Each has an implementation on Kafka (`redrive.kafka`) and one in memory (`redrive.testing`); one
+contract suite runs against both (`tests/contract`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,20 @@ class Clock(Protocol):
         """Milliseconds since 1970."""
         ...
 
+    def was_set(self) -> int:
+        """By how many milliseconds it was set in total: forward, or back if negative.
+
+        Without them time passes evenly: durations are measured with `clock.steady`.
+        """
+        ...
+
 
 class Handover(Protocol):
-    """Messages on their way."""
+    """Messages in flight."""
 
     @property
     def outstanding(self) -> int:
-        """0 once all of them are durable or refused; other messages on their way may count too."""
+        """0 once all of them are durable or refused; other messages in flight may count, too."""
         ...
 
     def poll(self, seconds: float) -> None:
@@ -34,7 +41,7 @@ class Handover(Protocol):
         ...
 
     def error(self) -> PublishError | None:
-        """Asked once none is outstanding: which were refused, if any."""
+        """Which were refused, if any; for use once none is outstanding."""
         ...
 
 
@@ -43,14 +50,15 @@ class Publisher(Protocol):
 
     @property
     def not_allowed(self) -> RedriveError | None:
-        """What says that this user may not write somewhere, once that was met: it ends a run."""
+        """The missing permission that a write ran into, if any: it ends the run."""
         ...
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> Handover:
-        """Begin to write all of them, in order per partition, and come back at once.
+        """Begin to write all of them, in order per partition, and return at once.
 
-        With `alone` each is judged by itself: brokers refuse a batch for one message that is in
-        it. And it is beside what else is on its way, which neither waits for it nor counts.
+        With `alone`, each is judged by itself: brokers refuse a whole batch for one of its
+        messages. They are also separate from what else is in flight, which neither waits for
+        them nor counts.
         """
         ...
 
@@ -62,10 +70,10 @@ class Publisher(Protocol):
         ...
 
     def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
-        """Which of these topics take nothing at all now, and why: asked without writing.
+        """Which of these topics accept nothing at all now, and why: checked without writing.
 
-        One that is missing, not allowed or without a leader is told; what a topic takes or not,
-        message by message, is not. BrokerError where nobody answers.
+        Covers topics that are missing, not allowed or without a leader; not whether a topic accepts
+        a particular message. BrokerError if nobody answers.
         """
         ...
 
@@ -73,8 +81,8 @@ class Publisher(Protocol):
 class Log(Protocol):
     """Reads messages: committed ones only, never past an open transaction."""
 
-    def names(self, prefix: str) -> list[str]:
-        """The topics whose names begin so."""
+    def names(self, prefix: str = "") -> list[str]:
+        """The topics whose names begin with that."""
         ...
 
     def partitions(self, topic: str) -> int:
@@ -105,7 +113,7 @@ class Progress(Protocol):
     """The committed offsets of an app's consumer group."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """What was committed; partitions without progress are left out."""
+        """The committed offsets; partitions without progress are left out."""
         ...
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
@@ -119,7 +127,7 @@ class TopicState(NamedTuple):
     partitions: int
     replication: int
     config: Mapping[str, str]
-    """Its settings; empty where they may not be seen."""
+    """Its settings; empty if this user may not read them."""
 
 
 class Topics(Protocol):
@@ -132,7 +140,7 @@ class Topics(Protocol):
     def create(
         self, name: str, partitions: int, config: Mapping[str, str], replication: int | None = None
     ) -> None:
-        """Create one. Without `replication`, as the broker does by default."""
+        """Create one. Without `replication`, with the broker's default."""
         ...
 
     def grow(self, name: str, partitions: int) -> None:
@@ -140,5 +148,5 @@ class Topics(Protocol):
         ...
 
     def configure(self, name: str, config: Mapping[str, str]) -> None:
-        """Set these settings, and leave the others as they are."""
+        """Change these settings, and leave the others as they are."""
         ...

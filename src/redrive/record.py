@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -10,17 +12,13 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 NO_TIMESTAMP: Final = -1
-"""Kafka's word for a message that has none; some clients write it."""
+"""Kafka's value for a message without a timestamp; some clients write it."""
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 def is_topic_name(name: str) -> bool:
     """Whether a Kafka topic can have that name."""
     return _TOPIC.fullmatch(name) is not None
-
-
-_FRAME: Final = 70
-"""Bytes around a message: its lengths, and the batch's own if it is alone in it."""
 
 
 class TopicPartition(NamedTuple):
@@ -48,18 +46,18 @@ class Record(_Fields):
 
     In a handler, `topic`, `partition`, `offset` and `timestamp` are always those of the record's
     origin, at the tenth attempt as at the first; where it waited in between is in `ctx.envelope`.
-    `timestamp` is in milliseconds since 1970; None where the message has none. `data` is what
-    `decode=` made of the value; the value itself where the handler has no decoder.
+    `timestamp` is in milliseconds since 1970, or None if the message has none. `data` is what
+    `decode=` made of the value, or the value itself if the handler has no decoder.
 
     A record cannot be changed: what is parked or buried is what was read. (A tuple, because one is
-    made for every message: nothing in Python is made faster.)
+    created for every message: nothing in Python is created faster.)
     """
 
     if TYPE_CHECKING:
         data: Any
 
     def __getattr__(self, name: str) -> Any:
-        # Only asked for what is not there: `data` of a record that nobody has decoded.
+        # Only called for missing attributes: `data` of a record that has not been decoded.
         if name == "data":
             return self.value
         raise AttributeError(name)
@@ -73,7 +71,7 @@ class Record(_Fields):
 
     @property
     def place(self) -> str:
-        """Where the record is, for messages: `orders[3]@17`."""
+        """Where the record is, for log lines and errors: `orders[3]@17`."""
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
     @property
@@ -83,7 +81,7 @@ class Record(_Fields):
 
 
 class Write(NamedTuple):
-    """A message to be written. Without a partition, the key decides as for Java's clients."""
+    """A message to be written. Without a partition, the key decides, as in Java's clients."""
 
     topic: str
     key: bytes | None
@@ -92,16 +90,17 @@ class Write(NamedTuple):
     partition: int | None = None
     timestamp: int | None = None
 
-    @property
-    def size(self) -> int:
-        """The bytes that it takes in a batch, about."""
-        size = _FRAME + len(self.key or b"") + len(self.value or b"")
-        if self.headers:
-            size += sum(len(name) + len(value or b"") + 4 for name, value in self.headers)
-        return size
-
 
 class IdentifiedWrite(Write):
-    """A message with an id of the sender's own: it is sent once."""
+    """A message with an id that the sender chose: it is sent once."""
 
     id: str
+
+
+def payload(messages: Sequence[tuple[Any, ...]], key: int) -> int:
+    """The bytes of keys, values and headers, of tuples that have these three from `key` on."""
+    keys, values, headers = (map(itemgetter(key + n), messages) for n in range(3))
+    size = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+    for each in filter(None, headers):
+        size += sum(len(name) + len(value or b"") for name, value in each)
+    return size

@@ -1,9 +1,10 @@
-"""Values that are never printed: not in logs, not in error messages, not in a debugger's list."""
+"""Values that are never printed: not in logs, not in error messages, not in a debugger."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 MASK: Final = "***"
 
@@ -11,11 +12,11 @@ HIDDEN: Final = (
     r"pass(word|phrase)|secret|token|credential|jaas|key\.pem|ssl_key|keystore\.key"
     r"|oauthbearer\.config|assertion\.private|access[.]?key"
 )
-"""What the name of a setting has in it whose value must not be printed, whatever its case."""
+"""Parts of names of settings whose values must not be printed; case does not matter."""
 _HIDDEN: Final = re.compile(HIDDEN, re.IGNORECASE)
 
-# PostgreSQL's two forms of an address. Stricter than libpq in what may stand in a URL unescaped:
-# a password with an @ or a / would be taken for a host, and a host is printed.
+# PostgreSQL's two forms of an address. Stricter than libpq about unescaped characters in a URL:
+# part of a password with an @ or a / would be taken for a host, and a host is printed.
 _USER: Final = r"(?:[^%@/:?]|%[0-9A-Fa-f]{2})*"
 _SAID: Final = r"(?:[^%@/]|%[0-9A-Fa-f]{2})*"  # a password
 _HOST: Final = r"(?:\[[^\]@/]*\]|(?:[^%@/:?,\[\]]|%[0-9A-Fa-f]{2})*)(?::\d*)?"
@@ -31,11 +32,11 @@ _SHOWN: Final = re.compile(
     r"host|hostaddr|port|dbname|user|passfile|sslmode|sslrootcert|sslcert|sslkey|connect_timeout"
     r"|application_name|target_session_attrs"
 )
-"""What is not known to be harmless is not shown: it may be a misspelt password."""
+"""Only what is known to be harmless is shown: anything else may be a misspelt password."""
 
 
 class Secret:
-    """A text that only `reveal()` shows."""
+    """A string that only `reveal()` shows."""
 
     __slots__ = ("_value",)
 
@@ -43,7 +44,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The text itself: for the client library that needs it, and for nothing else."""
+        """The string itself: for the client library that needs it, and nothing else."""
         return self._value
 
     def __str__(self) -> str:
@@ -60,7 +61,7 @@ class Secret:
 
 
 class Dsn(Secret):
-    """A database address: shown without its password, and not at all if it is not understood."""
+    """A database address: shown without its password, and not at all if it cannot be parsed."""
 
     __slots__ = ()
 
@@ -69,7 +70,7 @@ class Dsn(Secret):
 
     @property
     def understood(self) -> bool:
-        """Whether it has a form in which it is known where the password is."""
+        """Whether its form shows where the password is."""
         return self._masked() is not None
 
     def _masked(self) -> str | None:
@@ -98,6 +99,21 @@ def _join(pair: re.Pattern[str], between: str, value: str) -> str | None:
     return between.join(told) or None
 
 
+def guarded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings, with secret values wrapped as secrets."""
+    return {name: _guarded(name, value) for name, value in given.items()}
+
+
+def _guarded(key: str, value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _guarded(f"{key}.{name}", inner) for name, inner in value.items()}
+    if isinstance(value, str) and key == "database":
+        return Dsn(value)
+    if isinstance(value, str) and (key == "security.key" or is_secret(key)):
+        return Secret(value)
+    return value
+
+
 def is_secret(name: str) -> bool:
-    """Whether a setting of that name holds something that must not be printed."""
+    """Whether a setting of that name holds a secret."""
     return _HIDDEN.search(name) is not None

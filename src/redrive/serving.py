@@ -1,7 +1,7 @@
-"""The web server for those who watch a process: `/metrics`, and how it is (`/live`, `/ready`).
+"""The web server for monitoring a process: `/metrics`, and its health (`/live`, `/ready`).
 
-One for both engines and the relay. What they are asked is read when it is asked for, in a thread of
-its own for each question: a slow answer keeps nobody else waiting.
+One for both engines and the relay. Values are read on each request, each in its own thread: a slow
+answer keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from redrive.errors import ConfigurationError
 log: Final = logging.getLogger("redrive.serving")
 
 Health = Callable[[], str]
-"""What is in the way; empty when nothing is."""
+"""What is in the way; empty if nothing is."""
 _IDLE_SECONDS: Final = 30
-"""After which a connection is closed that asks nothing."""
+"""Seconds after which an idle connection is closed."""
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -32,9 +32,9 @@ _TEXT: Final = "text/plain; charset=utf-8"
 def served(
     port: int | None, collector: Collector, checks: Mapping[str, Health]
 ) -> Iterator[int | None]:
-    """Serve within the block, on all interfaces; yields the port. 0 is any, None serves nothing.
+    """Serve during the block, on all interfaces; yields the port. 0 is any, None serves nothing.
 
-    `checks` are how health is asked for: by path, such as `/live`.
+    `checks` are the health checks by path, such as `/live`.
     """
     if port is None:
         yield None
@@ -45,7 +45,7 @@ def served(
         server = ThreadingHTTPServer(("", port), _answers(registry, checks))
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"figures cannot be served on port {port} ({error}): choose another --metrics-port"
+            f"cannot serve metrics on port {port} ({error}): choose another --metrics-port"
         ) from None
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, name="redrive-serving", daemon=True)
@@ -74,13 +74,15 @@ def _answers(
                     trouble = checks[path]()
                     self._answer(503 if trouble else 200, _line(trouble or "ok"))
                 else:
-                    self._answer(404, _line(f"here are {' '.join(['/metrics', *checks])}"))
+                    self._answer(
+                        404, _line(f"not found; this server has {' '.join(['/metrics', *checks])}")
+                    )
             except ConnectionError:
-                pass  # whoever asked did not wait for the answer
+                pass  # the client did not wait for the answer
             except Exception as error:
-                # Whoever cannot be asked how it is, is not well.
-                log.exception("%s cannot be answered", path)
-                self._answer(503 if path in checks else 500, _line(f"cannot be told: {error!r}"))
+                # A process whose check fails is not healthy.
+                log.exception("cannot answer %s", path)
+                self._answer(503 if path in checks else 500, _line(f"failed: {error!r}"))
 
         def _answer(self, code: int, body: bytes, kind: str = _TEXT) -> None:
             self.send_response(code)
@@ -90,7 +92,7 @@ def _answers(
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Nobody wants a line per question."""
+            """Nobody wants a line per request."""
 
     return Answers
 

@@ -1,4 +1,4 @@
-"""What handlers raise to say what shall become of their record."""
+"""What handlers raise to decide what happens to their record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from redrive.errors import RedriveError
 
 
 class Signal(RedriveError):
-    """Raised by a handler to say what shall become of its record."""
+    """Raised by a handler to decide what happens to its record."""
 
 
 class Retry(Signal):
@@ -23,4 +23,4 @@ class Retry(Signal):
 
 
 class Bury(Signal):
-    """The record can never be handled: to the dead topic at once, whatever the policy says."""
+    """The record can never be handled: bury it at once, whatever the policy says."""

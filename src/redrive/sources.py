@@ -1,8 +1,8 @@
-"""Sources: of which text an app's modules were made, in this process.
+"""Sources: which source text an app's modules were imported from, in this process.
 
-Python imports a module once. Somebody who edits a handler and starts it again in the same process
-means the new text; and so do processes that have run an older version before, as Spark's Python
-workers have. The modules of an app are its own, and those beside it that were imported with it.
+Python imports a module once. A user who edits a handler and starts it again in the same process
+means the new text; the same goes for processes that ran an older version before, such as Spark's
+Python workers. The modules of an app are its own, and those next to it that it imported.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ log: Final = logging.getLogger("redrive")
 _INSTALLED: Final = ("site-packages", "dist-packages")
 _NOT_ITS_OWN: Final = ("redrive", "__main__")
 _made_of: Final[dict[str, str]] = {}
-"""By the name of each module the digest of the text that it was made of."""
+"""The digest of the text that each module was imported from, by module name."""
 
 
 def own_modules(name: str) -> list[str]:
-    """The app's module and those that were imported from below the same folder; nothing installed.
+    """The app's module and those imported from below the same folder; nothing installed.
 
-    Of an app that is itself installed, those of its package.
+    For an app that is itself installed, those of its package.
     """
     folder = folder_of(name)
     if not folder:
@@ -43,7 +43,7 @@ def own_modules(name: str) -> list[str]:
 
 
 def folder_of(name: str) -> str:
-    """The folder from which a module was imported, for a package the one around it; or nothing."""
+    """The folder from which a module was imported (for a package, the one around it), or None."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if file is None:
         return ""
@@ -59,7 +59,7 @@ def _is_below(module: ModuleType, folder: str) -> bool:
 
 
 def remember(name: str) -> dict[str, str]:
-    """Take note of what the app's modules were made of, unless it is known; returns it by name."""
+    """Remember the texts that the app's modules were imported from; returns digests by name."""
     found: dict[str, str] = {}
     for each in own_modules(name):
         digest = _made_of.get(each) or _digest(sys.modules[each])
@@ -69,19 +69,21 @@ def remember(name: str) -> dict[str, str]:
 
 
 def forget_changed(name: str) -> None:
-    """Have the app's modules imported again if the text of one of them has changed since."""
+    """Have the app's modules imported again if the text of one of them has changed."""
     changed = [
         each
         for each in own_modules(name)
         if each in _made_of and _digest(sys.modules[each]) not in ("", _made_of[each])
     ]
     if changed:
-        log.info("%s: changed since imported; imported again", ", ".join(sorted(changed)))
+        log.info(
+            "changed since they were imported, importing again: %s", ", ".join(sorted(changed))
+        )
         forget(own_modules(name))
 
 
 def differing(wanted: Mapping[str, str]) -> list[str]:
-    """The modules that are imported here, but of another text."""
+    """The modules that are imported here, but from another text."""
     return [
         name
         for name, digest in wanted.items()
@@ -90,21 +92,21 @@ def differing(wanted: Mapping[str, str]) -> list[str]:
 
 
 def forget(names: Collection[str]) -> None:
-    """Have modules imported again by whoever needs them."""
+    """Have modules imported again when they are next needed."""
     for name in names:
         module = sys.modules.pop(name, None)
         _made_of.pop(name, None)
         cached = getattr(module, "__cached__", None)
         try:
-            # It is told from an older one by time, in seconds, and size: a quick edit has both.
+            # Bytecode is matched by time, in seconds, and size: after a quick edit both are equal.
             Path(cached or "").unlink(missing_ok=True)
         except OSError:
-            pass  # somebody else's: then the time has to tell
+            pass  # not ours to delete: then the time has to do
     importlib.invalidate_caches()
 
 
 def _digest(module: ModuleType) -> str:
-    """Of the text as it is now; empty, if there is none."""
+    """The digest of the current text; empty if there is none."""
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
     try:
         text = loader.get_source(module.__name__)  # type: ignore[union-attr]  # -- most have it

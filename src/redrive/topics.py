@@ -1,12 +1,12 @@
-"""Which topics an app needs, how they must be set, and what would make them so.
+"""Which topics an app needs, how they must be configured, and what would make them so.
 
-Pure: from an app and the topics as they are to a plan. Who carries it out is `apply`, by the port.
+Pure: turns an app and the topics as they are into a plan. `apply` carries it out, through the port.
 
-- Delay topics stamp records on arrival (LogAppendTime), keep them longer than their delay and an
-  outage, and never compact: two parked records of one key are two records.
-- Delay and dead topics take what the source topics take, and redrive's headers on top.
+- Delay topics timestamp records on arrival (LogAppendTime), keep them longer than their delay plus
+  an outage, and are never compacted: two parked records of one key are two records.
+- Delay and dead topics accept whatever the source topics accept, with redrive's headers on top.
 - The dead topic keeps its records until somebody has looked at them.
-- Outbound topics, where the app declares them, exist; how they are set is up to their readers.
+- Outbound topics exist, if the app declares them; their settings are up to their readers.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from redrive.ports import Topics, TopicState
 
 Role = Literal["source", "outbound", "delay", "dead"]
 Weight = Literal["wrong", "note"]
-"""What is wrong would lose records or stop a run; a note is worth knowing."""
+"""Something wrong would lose records or stop a run; a note is only worth knowing."""
 
 DAY: Final = 86_400_000
 OUTAGE: Final = 7 * DAY
 MOST_PARTITIONS: Final = 12
-"""Of a delay topic that redrive creates: records there wait, they need no more."""
+"""For delay topics that redrive creates: records only wait there and need no more."""
 SOURCE_PARTITIONS: Final = 3
 HEADER_ROOM: Final = 16_384
-"""Bytes for redrive's headers: an error's type, message and trace are at most 10 KiB of it."""
+"""Bytes for redrive's headers, of which an error's type, message and trace take at most 10 KiB."""
 KEEP_DEAD: Final = 30 * DAY
-"""A dead topic that keeps its records for less would lose them over a holiday."""
+"""A dead topic with a shorter retention would lose its records over a holiday."""
 
 _BROKERS_MESSAGE_BYTES: Final = 1_048_588
 _MOST_MESSAGE_BYTES: Final = 2_147_483_647
@@ -60,7 +60,7 @@ class Grow:
     partitions: int
 
     def __str__(self) -> str:
-        return f"give {self.name} {self.partitions} partitions"
+        return f"increase {self.name} to {self.partitions} partitions"
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,14 @@ Fix: TypeAlias = Create | Grow | Configure
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about a topic that is not as it should be."""
+    """Something that is not right about a topic."""
 
     text: str
     fix: Fix | None = None
-    """What `--apply` does about it; None: it has to be done by hand, and the text says how."""
+    """What `--apply` does about it; None: it has to be fixed by hand, and the text says how."""
     weight: Weight = "wrong"
+    hidden: bool = False
+    """Whether the problem is that this user may not read the topic's settings."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Plan:
     app: str
     topics: tuple[TopicPlan, ...]
     undeclared: tuple[str, ...] = ()
-    """Source topics of handlers that do not say what they send to: that cannot be checked."""
+    """Source topics of handlers that do not declare what they send to, so it cannot be checked."""
 
     @property
     def problems(self) -> Iterator[Problem]:
@@ -124,7 +126,7 @@ class Plan:
 
 
 def topic_names(app: App) -> list[str]:
-    """All topics an app reads or writes, as far as it says so, sources first."""
+    """All topics that an app reads or writes, as far as it declares them, sources first."""
     return [*app.handlers, *app.outbound_topics, *app.delay_topics, app.dead_topic]
 
 
@@ -135,7 +137,7 @@ def plan_topics(
     outage: int = OUTAGE,
     create_sources: bool = False,
 ) -> Plan:
-    """What exists, what is missing and what is set wrongly."""
+    """What exists, what is missing and what is misconfigured."""
     sources = [described[name] for name in app.handlers if name in described]
     standard = _Standard.of(sources)
     roles: dict[str, tuple[Role, Callable[[str, TopicState | None], Iterator[Problem]]]] = {
@@ -153,7 +155,7 @@ def plan_topics(
                 name,
                 role,
                 described.get(name),
-                (*check(name, described.get(name)), *_unseen(described.get(name))),
+                (*check(name, described.get(name)), *_unseen(role, described.get(name))),
             )
             for name, (role, check) in roles.items()
         ),
@@ -162,7 +164,7 @@ def plan_topics(
 
 
 def apply(plan: Plan, topics: Topics) -> Iterator[tuple[Fix, RedriveError | None]]:
-    """Carry out what can be, one by one, and tell how each went."""
+    """Apply the fixes one by one; yields each with its error, or None."""
     for fix in plan.fixes:
         try:
             _carry_out(fix, topics)
@@ -182,12 +184,12 @@ def _carry_out(fix: Fix, topics: Topics) -> None:
             topics.configure(name, config)
 
 
-# What is asked of redrive's own topics
+# What redrive's own topics must be like
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """One setting: how a new topic gets it, and when an existing one is wrong."""
+    """One setting: its value in a new topic, and when an existing topic has it wrong."""
 
     key: str
     value: str
@@ -197,7 +199,7 @@ class _Rule:
 
 @dataclass(frozen=True)
 class _Standard:
-    """What the source topics are, and so what redrive's own must not fall short of."""
+    """What the source topics are like, and so the minimum for redrive's own."""
 
     partitions: int
     replication: int | None
@@ -224,7 +226,7 @@ class _Standard:
                 "message.timestamp.type",
                 "LogAppendTime",
                 "LogAppendTime".__eq__,
-                "records are due by the time at which the broker got them",
+                "the time at which the broker received a record decides when it is due",
             ),
             _Rule(
                 "retention.ms",
@@ -241,7 +243,7 @@ class _Standard:
                 "retention.ms",
                 str(_FOR_EVER),
                 lambda now: int(now) == _FOR_EVER or int(now) >= KEEP_DEAD,
-                "dead letters would be deleted before anybody has looked at them",
+                "dead letters would be deleted before anybody looks at them",
             ),
             *self._common_rules("dead"),
         ]
@@ -259,13 +261,14 @@ class _Standard:
                 "retention.bytes",
                 str(_FOR_EVER),
                 lambda now: int(now) == _FOR_EVER,
-                f"{kind} records would be deleted when there are many",
+                f"{kind} records would be deleted when there are many of them",
             ),
             _Rule(
                 "max.message.bytes",
                 str(least),
                 lambda now: int(now) >= least,
-                "the largest record of a source topic would not fit with redrive's headers",
+                "the largest record of a source topic would not fit once redrive's headers are"
+                " added",
             ),
             _Rule(
                 "min.insync.replicas",
@@ -292,25 +295,27 @@ def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
         yield from _settings(name, state, rules)
         if state.partitions < partitions:
             yield Problem(
-                f"{state.partitions} partitions: it works, {partitions} let more run at once",
+                f"{state.partitions} partitions: enough, but {partitions} let more records run in"
+                " parallel",
                 Grow(name, partitions),
                 "note",
             )
         if standard.replication is not None and state.replication < standard.replication:
             yield Problem(
-                f"replication {state.replication}, its source topics have {standard.replication}:"
-                " raise it with kafka-reassign-partitions"
+                f"replication factor is {state.replication}, but its source topics have"
+                f" {standard.replication}: raise it with kafka-reassign-partitions"
             )
 
     return check
 
 
-def _unseen(state: TopicState | None) -> Iterator[Problem]:
-    if state is not None and not state.config:
+def _unseen(role: Role, state: TopicState | None) -> Iterator[Problem]:
+    # The settings of an outbound topic are not checked.
+    if role != "outbound" and state is not None and not state.config:
         yield Problem(
-            "its settings cannot be seen, so that nobody knows whether they are right: grant"
-            " DESCRIBE_CONFIGS on it",
+            "its settings cannot be read, so they are not checked: grant DESCRIBE_CONFIGS on it",
             weight="note",
+            hidden=True,
         )
 
 
@@ -332,7 +337,9 @@ def _source(app: App, standard: _Standard, outage: int, *, create: bool) -> _Che
                     "missing", Create(name, standard.partitions, {}, standard.replication)
                 )
             else:
-                yield Problem("missing: create it as it shall be, or say --create-sources")
+                yield Problem(
+                    "missing: create it with the settings you want, or give --create-sources"
+                )
             return
         yield from _source_notes(app, name, state, outage)
 
@@ -342,7 +349,7 @@ def _source(app: App, standard: _Standard, outage: int, *, create: bool) -> _Che
 def _outbound(standard: _Standard) -> _Check:
     def check(name: str, state: TopicState | None) -> Iterator[Problem]:
         if state is None:
-            # As safe as what its messages are made from; all else is the broker's choice.
+            # As safe as the source topics; everything else is the broker's default.
             safe = {"min.insync.replicas": str(standard.in_sync)} if standard.in_sync > 1 else {}
             yield Problem("missing", Create(name, standard.partitions, safe, standard.replication))
 
@@ -354,13 +361,14 @@ def _source_notes(app: App, name: str, state: TopicState, outage: int) -> Iterat
     compacts = "compact" in state.config.get("cleanup.policy", "")
     if 0 <= retention < outage and state.config.get("cleanup.policy") != "compact":
         yield Problem(
-            f"retention.ms is {text(retention)}: an outage of {text(outage)} would delete records"
-            " that were never handled",
+            f"retention.ms is {text(retention)}: an outage of {text(outage)} would delete"
+            " unhandled records",
             weight="note",
         )
     if compacts and app.handlers[name].retry.redeliver == "origin":
         yield Problem(
-            'it is compacted, and redeliver="origin" writes records back to it: a record without a'
-            ' key is refused, one with an old key replaces newer ones; use redeliver="handler"',
+            'it is compacted, and redeliver="origin" writes records back to it: a record without'
+            " a key is refused, and an older record replaces newer ones of its key; use"
+            ' redeliver="handler"',
             weight="note",
         )

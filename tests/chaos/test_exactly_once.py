@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from driver import planted
 from exactly_once import copying
+from planted import PROGRESS_COMMITTED_FIRST_ON_SPARK
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200)]
 
@@ -24,17 +24,7 @@ def test_nothing_is_lost_or_doubled_by_many_kills(world):
 
 def test_progress_committed_before_the_work_is_noticed(world, tmp_path):
     """The same kills with a planted bug: a test that cannot fail proves nothing."""
-    source = planted(
-        tmp_path,
-        "engines/spark/slices.py",
-        """        records = super().read()
-        self._received""",
-        """        records = super().read()
-        if records:
-            ahead = Position(records[-1].offset + 1)
-            self.runtime.progress.commit({self.range.place: ahead})
-        self._received""",
-    )
+    source = PROGRESS_COMMITTED_FIRST_ON_SPARK.planted(tmp_path)
     with copying(world, 20_000) as copy:
         first = copy.run(source=source)
         copy.wait_for_share(first, 0.5)

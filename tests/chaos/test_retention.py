@@ -13,6 +13,7 @@ from redrive import App
 from redrive.config import load_settings
 from redrive.kafka.renewal import renew
 from redrive.local import broker, stack
+from redrive.local.waiting import wait_until
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -76,17 +77,20 @@ def test_a_live_run_forgets_nothing_and_starts_from_where_it_was(forgetful):
     for run in runs.values():
         run.begin()
     unattended = runs["renewed"]
-    renewed = False
-    while not runs["not-kept"].planner.status.put_back:
+    renewed = []
+
+    def has_forgotten() -> bool:
         for name, run in runs.items():
             if run is not unattended:
                 assert planned(run.planner) == [(0, 5, 9)], name
         if not renewed and time.monotonic() - left > 40:
             settings = load_settings({"bootstrap": forgetful}, environ={})
             renew(settings, unattended.app.name, unattended.place.topic)
-            renewed = True
+            renewed.append(unattended)
         assert unattended.offset() == 5
-        time.sleep(1)  # a run with nothing to do plans about so often
+        return bool(runs["not-kept"].planner.status.put_back)
+
+    assert wait_until(has_forgotten, 300)
     assert renewed
     assert runs["plain"].planner.status.put_back == []
     assert runs["fenced"].planner.status.put_back == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from crashing import SLOW, crash
 from guarantees import CommittedIsComplete, EveryRecordProcessed, FewDuplicates, OrderKept
@@ -81,6 +84,30 @@ def test_a_broker_out_of_three_is_killed(
         assert world.values("dead") == []
         if delivery == "transaction":
             assert len(world.values("out")) == len(values)
+    finally:
+        run.kill()
+        world.close()
+
+
+def test_a_stop_does_not_wait_for_a_coordinator_that_is_silent(
+    three_brokers, redrive_prefix, tmp_path, monkeypatch
+):
+    """The two other brokers answer."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    world = World(three_brokers.bootstrap, tmp_path, redrive_prefix)
+    target = world.app(HANDLER.format(ordering="key", pause=0.05), partitions=6)
+    world.send("in", *[b"%d" % number for number in range(500)])
+    run = OnWorker().start(target, world.bootstrap, drain="1s")
+    try:
+        world.wait(run, "some of it", lambda: len(world.notes()) >= 20)
+        found = world.admin.client.describe_consumer_groups([world.prefix])[world.prefix].result(30)
+        (silent,) = (each for each in three_brokers.brokers if each.node == found.coordinator.id)
+        os.kill(silent.pid, signal.SIGSTOP)
+        try:
+            run.worker.stop(30)  # a request is waited for 60 s
+            assert run.worker.await_termination(0)
+        finally:
+            os.kill(silent.pid, signal.SIGCONT)
     finally:
         run.kill()
         world.close()

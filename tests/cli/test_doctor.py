@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from redrive.cli import doctor_machine
@@ -13,8 +15,13 @@ from redrive.cli.doctor_database import clock_finding
 from redrive.cli.doctor_kafka import retention_findings, topic_findings
 from redrive.cli.doctor_machine import check_jars, check_java, check_python
 from redrive.cli.doctor_permissions import findings as permission_findings
+from redrive.config import load_settings
+from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.topics import KafkaTopics
 from redrive.permissions import Permission
-from redrive.ports import TopicState
+from redrive.ports import Position, TopicState
+from redrive.processing.notes import TOPIC, with_note
+from redrive.record import TopicPartition
 from redrive.topics import Plan, Problem, TopicPlan
 
 
@@ -40,6 +47,51 @@ def test_a_delivery_with_a_database_needs_the_ledger_in_it(redrive, shop, redriv
     assert "ledger" not in findings(result)
 
 
+@pytest.mark.parametrize(
+    "taken",
+    ["usage on schema redrive", "select on redrive.migration", "insert, update on redrive.inbox"],
+)
+def test_privileges_that_are_missing_are_said_with_their_grant(
+    redrive, shop, redrive_database, taken
+):
+    role = f"app_{uuid.uuid4().hex[:8]}"
+    target = shop(delivery="idempotent")
+    asked = (
+        "doctor",
+        target,
+        "--database",
+        f"{redrive_database}&options=-crole%3D{role}",
+        "--json",
+    )
+    assert redrive("ledger", "migrate", "--database", redrive_database).exit_code == 0
+    with psycopg.connect(redrive_database, autocommit=True) as admin:
+        admin.execute(f"create role {role}")
+        try:
+            grants = findings(redrive(*asked))["database permissions"]["todo"]
+            admin.execute(grants.split("`")[1])
+            found = findings(redrive(*asked))
+            assert found["database permissions"]["verdict"] == found["ledger"]["verdict"] == "ok"
+            assert "public" not in str(found)
+            admin.execute(f"revoke {taken} from {role}")
+            found = findings(redrive(*asked))
+            assert found["database permissions"]["verdict"] == "wrong"
+            assert f"`grant {taken} to {role};`" in found["database permissions"]["todo"]
+            assert found["database"]["verdict"] == "ok"
+        finally:
+            admin.execute(f"drop owned by {role}")
+            admin.execute(f"drop role {role}")
+
+
+def test_a_search_path_into_the_ledger_is_a_trap(redrive, shop, redrive_database):
+    path = f"{redrive_database}&options=-csearch_path%3Dredrive"
+    assert redrive("ledger", "migrate", "--database", redrive_database).exit_code == 0
+    line = findings(redrive("doctor", "--database", path, "--json"))["search_path"]
+    assert (line["verdict"], "into the ledger's" in line["seen"]) == ("warning", True)
+    assert "search_path" not in findings(
+        redrive("doctor", "--database", redrive_database, "--json")
+    )
+
+
 def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, redrive_database):
     target = shop(delivery="idempotent")
     assert redrive("ledger", "migrate", "--database", redrive_database).exit_code == 0
@@ -63,7 +115,7 @@ def test_a_healthy_app(redrive, shop, redrive_stack, redrive_prefix, redrive_dat
         "broker version",
         f"topic {redrive_prefix}.orders",
         f"topic {redrive_prefix}.dead",
-        f"permissions on topic {redrive_prefix}.retry.5s",
+        f"permissions on topics that begin with {redrive_prefix}.retry.",
         f"permissions on group {redrive_prefix}",
         "database",
         "database permissions",
@@ -93,6 +145,24 @@ def test_missing_topics_stop_a_run(redrive, shop, redrive_prefix, stack_argument
     assert found["permission to create topics"]["verdict"] == "ok"
 
 
+def test_an_app_that_may_have_had_another_name(
+    redrive, shop, redrive_prefix, redrive_stack, stack_arguments
+):
+    target = shop()
+    redrive("topics", target, "--apply", "--create-sources", "--bootstrap", redrive_stack.bootstrap)
+    assert findings(redrive("doctor", target, *stack_arguments))["name"]["verdict"] == "ok"
+    settings = load_settings({"bootstrap": redrive_stack.bootstrap}, environ={})
+    old = f"{redrive_prefix}-old"
+    KafkaTopics(settings).create(f"{old}.dead", 1, {})
+    at = with_note(Position(0), TOPIC, "its-id")
+    KafkaProgress(settings, old).commit({TopicPartition(f"{redrive_prefix}.orders", 0): at})
+    result = redrive("doctor", target, *stack_arguments)
+    assert result.exit_code == 1
+    found = findings(result)["name"]
+    assert found["verdict"] == "wrong"
+    assert f'was="{old}"' in found["todo"]
+
+
 def test_without_an_app_what_needs_one_is_said_not_left_out(redrive, shop, stack_arguments):
     result = redrive("doctor", *stack_arguments)
     assert result.exit_code == 0
@@ -108,15 +178,13 @@ def test_without_an_app_what_needs_one_is_said_not_left_out(redrive, shop, stack
 def test_nothing_given_at_all(redrive, shop):
     result = redrive("doctor")
     assert result.exit_code == 0
-    assert (
-        "not checked broker: no address is given (--bootstrap, REDRIVE_BOOTSTRAP)" in result.output
-    )
-    assert "not checked database: none is given" in result.output
+    assert "not checked broker: no address given (--bootstrap, REDRIVE_BOOTSTRAP)" in result.output
+    assert "not checked database: none given" in result.output
 
 
 def test_an_app_needs_a_broker_and_perhaps_a_database(redrive, shop):
     result = redrive("doctor", shop(delivery="outbox"), "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     found = findings(result)
     assert found["broker"]["verdict"] == found["database"]["verdict"] == "wrong"
     assert "delivery 'outbox' needs one" in found["database"]["seen"]
@@ -137,19 +205,29 @@ def test_nobody_answers(redrive, shop):
 def test_an_address_that_no_database_understands_is_not_printed_in_parts(redrive, shop):
     result = redrive("doctor", "--database", "hunter2 is my password", "--json")
     found = findings(result)
+    assert result.exit_code == 2
     assert found["settings"]["verdict"] == "wrong"
-    assert "is not an address that PostgreSQL understands" in found["settings"]["seen"]
+    assert "is not a PostgreSQL address" in found["settings"]["seen"]
     assert "hunter2" not in result.output
 
 
 def test_mistakes_in_app_and_settings(redrive, shop, monkeypatch):
     monkeypatch.setenv("REDRIVE_SECURITY_PROTOCOL", "TLS")
     result = redrive("doctor", "gone:app", "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     found = findings(result)
+    assert {name for name, line in found.items() if line["is_configuration"]} == {"app", "settings"}
     assert "there is no module gone" in found["app"]["seen"]
     assert "REDRIVE_SECURITY_PROTOCOL: is 'TLS'" in found["settings"]["seen"]
     assert found["broker"]["verdict"] == found["database"]["verdict"] == "not checked"
+
+
+def test_settings_that_librdkafka_does_not_take(redrive, shop, monkeypatch, tmp_path):
+    (tmp_path / "wrong.toml").write_text('librdkafka."no.such.setting" = 1\n')
+    monkeypatch.setenv("REDRIVE_CONFIG", str(tmp_path / "wrong.toml"))
+    result = redrive("doctor", "--bootstrap", "127.0.0.1:9", "--json")
+    assert result.exit_code == 2
+    assert "no.such.setting" in findings(result)["broker"]["seen"]
 
 
 def test_each_bad_line_says_what_to_do(redrive, shop):
@@ -231,7 +309,7 @@ def test_permissions():
         return line.verdict, line.seen
 
     assert verdict({("topic", "t"): frozenset({"READ", "WRITE"})}) == ("ok", "READ, WRITE allowed")
-    assert verdict({("topic", "t"): None}) == ("not checked", "the broker does not tell")
+    assert verdict({("topic", "t"): None}) == ("not checked", "the broker does not say")
     assert verdict({}) == ("not checked", "it does not exist yet")
     assert verdict({("topic", "t"): frozenset()}) == ("wrong", "READ and WRITE not allowed")
     assert verdict({("topic", "t"): frozenset({"READ"})}) == ("wrong", "WRITE not allowed")

@@ -209,8 +209,8 @@ def test_a_signal_ends_it_at_the_next_commit_and_the_next_run_finishes(run, own_
     values = [b"%d" % number for number in range(1500)]
     own_shop.send(*values)
     first = run(own_shop.target, "--batch-deadline", "1s", "--metrics-port", "0")
-    first.read_until(r"^figures: port")
-    port = int(re.search(r"figures: port (\d+), /metrics /live /ready", first.said)[1])
+    first.read_until(r"^metrics: port")
+    port = int(re.search(r"metrics: port (\d+), /metrics /live /ready", first.said)[1])
     first.read_until(r"^main  batch \d+: .* done")
     assert ask(port, "/live") == ask(port, "/ready") == (200, "ok\n")
     assert ask(port, "/else")[0] == 404
@@ -255,13 +255,28 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
         Options(
             max_in_flight=7,
             max_bytes_in_flight=8,
-            drain=9,
-            revoke_wait=120_000,
+            drain="9ms",
+            revoke_wait="2m",
             instance="me",
             protocol="consumer",
             one_core=True,
         )
     ]
+
+
+@pytest.mark.parametrize("engine", ["spark", "worker"])
+def test_both_engines_log_as_they_are_asked_to(redrive, shop, monkeypatch, engine):
+    asked = []
+    module = sys.modules["redrive.cli.run"]  # whose function has its name
+    monkeypatch.setattr(module, "log_to_stderr", lambda **how: asked.append(how))
+    monkeypatch.setattr(worker_process, "run_worker", lambda *_: None)
+    monkeypatch.setattr(module, "_run", lambda *given: asked.append(given[-1].logs))
+    how = {"log_level": "debug", "log_format": "json"}
+    redrive("run", shop(), "--engine", engine, "--log-level", "debug", "--log-format", "json")
+    redrive("run", shop(), "--engine", engine)
+    usual = {"log_level": "info", "log_format": "text"}
+    # On Spark also the Python processes in which handlers run.
+    assert asked == ([how, how, usual, usual] if engine == "spark" else [how, usual])
 
 
 @pytest.mark.parametrize(
@@ -271,7 +286,7 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
         (["--engine", "worker", "--revoke-wait", "never"], "'never' is not a duration"),
         (["--engine", "worker", "--dynamic", "--instance", "me"], "has no name"),
         (["--engine", "worker"], "no Kafka address"),
-        (["--once", "--until-empty"], "exclude each other"),
+        (["--once", "--until-empty"], "--once and --until-empty cannot be combined"),
         (["--drain", "5s"], "--drain: only with --engine worker; drop it"),
         (["--one-core", "--max-in-flight", "7"], "--one-core: only with --engine worker"),
         (["--engine", "worker", "--master", "local"], "--master: only with --engine spark"),
@@ -285,3 +300,18 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
 def test_mistakes_are_told_before_anything_starts(redrive, shop, arguments, sentence):
     result = redrive("run", shop(), *arguments)
     assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize("engine", ["worker", "spark"])
+@pytest.mark.parametrize(
+    "given", [["nosuch:app"], ["theshop:app"], ["theshop:app", "--master", "local[8]"]]
+)
+def test_what_is_wrong_without_a_broker_is_said_before_one_is_asked(
+    redrive, tmp_path, monkeypatch, engine, given
+):
+    (tmp_path / "theshop.py").write_text(SHOP.format(name="theshop", seconds=0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REDRIVE_BOOTSTRAP", raising=False)
+    result = redrive("run", *given, "--engine", engine)
+    assert result.exit_code != 0
+    assert "checking Kafka" not in result.output

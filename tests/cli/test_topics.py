@@ -23,7 +23,7 @@ def test_show_apply_and_show_again(redrive, shop, redrive_stack, redrive_prefix)
 
     shown = redrive(*arguments)
     assert shown.exit_code == 1
-    assert f"{names[0]}: missing: create it as it shall be" in shown.output
+    assert f"{names[0]}: missing: create it with the settings you want" in shown.output
     assert f"{names[1]}: missing (--apply: create {names[1]} with 3 partitions)" in shown.output
     assert topics.describe(names) == {}
 
@@ -38,8 +38,8 @@ def test_show_apply_and_show_again(redrive, shop, redrive_stack, redrive_prefix)
     corrected = redrive(*arguments, "--apply")
     assert corrected.exit_code == 0
     assert f"done    set message.timestamp.type=LogAppendTime on {names[1]}" in corrected.output
-    assert f"done    give {names[1]} 5 partitions" in corrected.output
-    assert "All topics are right." in corrected.output
+    assert f"done    increase {names[1]} to 5 partitions" in corrected.output
+    assert "All topics are set up correctly." in corrected.output
 
     again = redrive(*arguments, "--apply")
     assert again.exit_code == 0
@@ -87,7 +87,10 @@ def test_outbound_topics_are_checked_and_created_where_they_are_declared(
 def test_what_cannot_be_checked_is_said(redrive, shop, redrive_stack, redrive_prefix):
     at = ["--bootstrap", redrive_stack.bootstrap]
     made = redrive("topics", shop(), *at, "--apply", "--create-sources")
-    assert f"not checked: what the handlers of {redrive_prefix}.orders send to" in made.output
+    assert (
+        f"not checked: the topics that the handlers of {redrive_prefix}.orders send to"
+        in made.output
+    )
     doctor = redrive("doctor", shop(), *at)
     assert f"outbound topics: the handlers of {redrive_prefix}.orders do not declare" in (
         doctor.output

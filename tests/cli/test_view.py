@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 from rich.console import Console
 
 from redrive import App, RetryPolicy
 from redrive.cli import view
+from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Batch, Figures
 
 NOW = 1000.0
@@ -34,11 +36,15 @@ def run():
     run = Run()
     run.add("main", {"done": 4900, "park": 100})
     run.add("retry", {"done": 97, "bury": 3}, lateness=[120] * 98 + [900, 950])
-    run.statuses["main"] = {"lag": 2000, "in_flight": 1500, "lost": [], "trouble": ""}
+    run.statuses["main"] = {
+        "ahead": {"lag": {"orders": 1500, "refunds": 500}}, "in_flight": 1500, "lost": []
+    }  # fmt: skip
     run.statuses["retry"] = {
-        "lag": 12,
-        "parked": {"shop.retry.5s": 0, "shop.retry.1h": 12},
-        "next_due": {"shop.retry.1h": (1000 + 250) * 1000},
+        "ahead": {
+            "lag": {"shop.retry.5s": 0, "shop.retry.1h": 12},
+            "due": {"shop.retry.5s": 0, "shop.retry.1h": 0},
+            "next_due": {"shop.retry.1h": (1000 + 250) * 1000},
+        }
     }
     return run
 
@@ -88,8 +94,8 @@ def test_the_picture_has_lanes_delays_and_lateness(run):
     ] in words
     assert ["main", "1,234", "1,500", "2,000", "4,900", "100", "0", "1"] in words
     assert ["retry", "0", "0", "12", "97", "0", "3", "1"] in words
-    assert ["shop.retry.1h", "12", "in", "4m10s"] in words
-    assert ["shop.retry.5s", "0"] in words
+    assert ["shop.retry.1h", "12", "0", "in", "4m10s"] in words
+    assert ["shop.retry.5s", "0", "0"] in words
     assert "lateness: p50 120 ms, p99 950 ms" in drawn(run)
 
 
@@ -101,12 +107,12 @@ def test_rare_outcomes_have_a_column_only_when_they_occur(run):
 
 def test_troubles_and_losses_are_shown(run):
     run.statuses["main"] |= {"trouble": "no broker answers", "lost": ["in[0]: gone", "in[1]: gone"]}
-    assert "main lane waits: no broker answers" in drawn(run)
-    assert "main lane: records were gone, 2 time(s)" in drawn(run)
+    assert "main lane is waiting: no broker answers" in drawn(run)
+    assert "main lane: data loss detected 2 time(s)" in drawn(run)
 
 
 def test_before_anything_happened_there_is_a_picture_too():
-    assert "no parked record was due yet" in drawn(Run())
+    assert "no parked record has been due yet" in drawn(Run())
 
 
 def test_a_terminal_gets_the_picture(run):
@@ -117,10 +123,19 @@ def test_a_terminal_gets_the_picture(run):
 
 
 @pytest.mark.parametrize(
-    ("due", "told"), [(1_004_000, "in 4s"), (1_000_000, "now"), (900_000, "now"), (None, "now")]
+    ("due", "later", "told"),
+    [
+        (0, 1_004_000, "in 4s"),
+        (1, 1_004_000, "now"),
+        (0, 1_000_000, "now"),
+        (0, 900_000, "now"),
+        (5, None, "now"),
+        (0, None, ""),
+    ],
 )
-def test_when_the_next_record_is_due(due, told):
-    assert view.due_in(due, NOW) == told
+def test_when_the_next_record_is_due(due, later, told):
+    waiting = Ahead({"t": 5}, {"t": due}, {}, {} if later is None else {"t": later})
+    assert view.due_in(waiting, "t", NOW) == told
 
 
 def test_a_rate_is_taken_over_the_last_seconds():
@@ -139,6 +154,60 @@ def test_the_summary_says_what_stays_parked_and_when_it_is_due(run):
         "lateness: p50 120 ms, p99 950 ms",
         "12 parked in shop.retry.1h, next due in 4m10s",
     ]
+
+
+def test_the_summary_says_which_records_are_not_done_and_why(run):
+    run.statuses["main"] |= {"refused": 2, "refusal": "a write to invoices was refused"}
+    assert list(view.summary(run, NOW))[-1] == (
+        "main lane: 2 record(s) waiting: a write to invoices was refused"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lane", "waiting", "told"),
+    [
+        ("main", Ahead(lag={"orders": 3, "refunds": 1}), "nothing done, 4 left"),
+        ("main", Ahead(lag={"orders": 0}), "nothing to do"),
+        ("retry", Ahead(lag={"t": 5}, due={"t": 2}), "nothing done, 2 left"),
+        ("retry", Ahead(lag={"t": 5}, due={"t": 0}), "nothing to do"),
+    ],
+)
+def test_the_summary_tells_nothing_to_do_from_nothing_done(run, monkeypatch, lane, waiting, told):
+    monkeypatch.setattr(run.figures, "counts", lambda _: {})
+    run.statuses[lane]["ahead"] = asdict(waiting)
+    [line] = [each for each in view.summary(run, NOW) if each.startswith(f"{lane:<5} lane: ")]
+    assert line == f"{lane:<5} lane: {told}"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ({}, "nothing to do"),
+        ({"ahead": {"lag": {"orders": 0}}, "trouble": "", "unfinished": 0}, "nothing to do"),
+        ({"ahead": {"lag": {"orders": 4}}}, "nothing done, 4 left"),
+        ({"trouble": "permission denied for table inbox"}, "nothing done"),
+        ({"refused": 2, "refusal": "a write was refused"}, "nothing done"),
+        ({"unfinished": 4}, "nothing done"),
+    ],
+)
+def test_a_lane_that_left_something_undone_had_something_to_do(status, said):
+    run = Run()
+    run.statuses["main"] = status
+    assert next(iter(view.summary(run, NOW))) == f"main  lane: {said}"
+
+
+def test_the_summary_says_how_many_records_were_not_finished(run):
+    run.statuses["main"] |= {"unfinished": 4}
+    told = list(view.summary(run, NOW))
+    assert told[-1] == "main lane: 4 record(s) did not finish: they will run again"
+
+
+def test_a_worker_has_no_column_of_batches():
+    run = Run()
+    run.figures.count("main", "orders", "done", 7)
+    assert "batches" not in drawn(run)
+    run.figures.failed("main", "a Python worker died")
+    assert "0 (1 failed)" in drawn(run)
 
 
 def test_steps_are_lines_where_there_is_no_terminal():

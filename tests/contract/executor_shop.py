@@ -43,7 +43,6 @@ class Shop:
             "async": lambda: AsyncExecutor(self.scope, resources, app.concurrency),
         }[form]()
         self.tracker = AckTracker()
-        self.tracker.assign()
         self.outcomes: list[Outcome] = []
         self.sent: list[Sent] = []
         self.all_settled = threading.Condition()

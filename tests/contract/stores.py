@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 
+from redrive.coroutines import run_sync
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session, Store
 from redrive.ledger.migrating import migrate
 from redrive.ledger.store import PostgresStore
-from redrive.processing.resources import without_loop
 from redrive.record import Write
 from redrive.testing.clock import VirtualClock
 from redrive.testing.store import MemoryStore
@@ -72,33 +72,33 @@ class Stepped:
 
     def __init__(self, store: Store) -> None:
         self._context = store.session(is_async=False)
-        self.session: Session = without_loop(self._context.__aenter__())
+        self.session: Session = run_sync(self._context.__aenter__())
 
     def claim(self, *claims: Claim) -> dict[InboxId, Found]:
-        return without_loop(self.session.claim(claims))
+        return run_sync(self.session.claim(claims))
 
     def mark(self, **marks: Any) -> None:
-        without_loop(self.session.mark(Marks(**marks)))
+        run_sync(self.session.mark(Marks(**marks)))
 
     def send(self, *writes: Write) -> None:
-        without_loop(self.session.send(writes))
+        run_sync(self.session.send(writes))
 
     def begin(self) -> None:
-        without_loop(self.session.begin())
+        run_sync(self.session.begin())
 
     def keep(self, *sends: Write) -> bool:
-        return without_loop(self.session.keep(sends))
+        return run_sync(self.session.keep(sends))
 
     def undo(self, error: BaseException) -> None:
-        without_loop(self.session.undo(error))
+        run_sync(self.session.undo(error))
 
     def commit(self) -> None:
-        without_loop(self.session.commit())
-        without_loop(self._context.__aexit__(None, None, None))
+        run_sync(self.session.commit())
+        run_sync(self._context.__aexit__(None, None, None))
 
     def roll_back(self) -> None:
         error = RuntimeError("rolled back by the test")
-        assert not without_loop(self._context.__aexit__(type(error), error, None))
+        assert not run_sync(self._context.__aexit__(type(error), error, None))
 
 
 @contextmanager

@@ -188,7 +188,7 @@ def test_reading_past_the_end_is_an_error(broker):
     # Whoever committed such an end would skip what is written there later.
     topic = broker.topic()
     broker.publisher.publish([Write(topic, None, b"v")] * 2)
-    with pytest.raises(BrokerError, match="ends at offset 2, before 4"):
+    with pytest.raises(BrokerError, match="ends at offset 2, before the requested offset 4"):
         broker.log.read(place(topic), 0, 4)
 
 
@@ -331,7 +331,7 @@ def test_metadata_that_no_broker_takes_is_an_error_and_changes_nothing(broker, m
     topic = broker.topic()
     progress = broker.progress(broker.name())
     progress.commit({place(topic): Position(1, "kept")})
-    with pytest.raises(BrokerError, match="longer than 4095 bytes: keep fewer offsets"):
+    with pytest.raises(BrokerError, match="longer than 4095 bytes: store fewer offsets"):
         progress.commit({place(topic): Position(2, metadata)})
     assert progress.committed([place(topic)]) == {place(topic): Position(1, "kept")}
 

@@ -99,12 +99,13 @@ def test_writes_are_refused_as_often_as_asked(broker):
     assert len(broker.records("t")) == 1
 
 
-def test_the_very_error_can_be_given(broker):
+def test_an_error_of_ones_own_can_be_given(broker):
     mine = PublishError("mine")
     broker.refuse("t", error=mine)
     with pytest.raises(PublishError) as caught:
         broker.publish([Write("t", None, b"v")])
-    assert caught.value is mine
+    assert str(caught.value) == "mine"
+    assert [*caught.value.reasons] == [mine]
 
 
 def test_gaps_of_any_size(broker):

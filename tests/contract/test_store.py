@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from stores import InMemory, InPostgres, Stepped, committed
 
+from redrive.coroutines import run_sync
 from redrive.delivery.store import Claim, Found, InboxId, StoreDownError
-from redrive.processing.resources import without_loop
 from redrive.record import IdentifiedWrite, Write
 
 ONE = Claim(InboxId("orders", "1"), 1, b"one", "orders[0]@1")
@@ -156,15 +156,15 @@ def test_what_is_old_enough_expires(under_test) -> None:
     under_test.grow_old(10_000)
     with committed(under_test.store) as session:
         session.claim(TWO)
-    assert not without_loop(under_test.store.expire(older_than=5_000, is_async=False))
+    assert not run_sync(under_test.store.expire(older_than=5_000, is_async=False))
     assert under_test.known() == {TWO.id: done(TWO)}
 
 
 def test_a_session_that_is_broken_off_has_done_nothing_and_cannot(under_test) -> None:
     hung = Stepped(under_test.store)
     hung.claim(ONE)
-    without_loop(hung.session.watch())
-    without_loop(hung.session.break_off())
+    run_sync(hung.session.watch())
+    run_sync(hung.session.break_off())
     assert under_test.known() == {}
     with committed(under_test.store) as session:
         assert session.claim(ONE, TWO) == {}  # and nobody waits for it
@@ -177,8 +177,8 @@ def test_a_session_that_is_broken_off_has_done_nothing_and_cannot(under_test) ->
 def test_as_many_sessions_can_be_broken_off_as_there_are_threads_to_lose(under_test) -> None:
     hung = [Stepped(under_test.store) for _ in range(4)]  # all that the store has
     for each in hung:
-        without_loop(each.session.watch())
-        without_loop(each.session.break_off())
+        run_sync(each.session.watch())
+        run_sync(each.session.break_off())
     with committed(under_test.store) as session:
         session.claim(ONE)
     for each in hung:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-import redrive
 
 QUIET = ("--spark-conf", "spark.ui.enabled=false")
 
@@ -29,7 +26,7 @@ class Driver:
         if source is not None:
             environment["PYTHONPATH"] = str(source)
         quiet = () if "worker" in options else QUIET
-        arguments = ["run", target, "--bootstrap", bootstrap, *quiet, *options]
+        arguments = ["run", target, "--new-app", "--bootstrap", bootstrap, *quiet, *options]
         self.started = time.time()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -130,18 +127,6 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
         return process.children()
     except psutil.Error:
         return []
-
-
-def planted(folder: Path, file: str, find: str, replace: str) -> Path:
-    """A copy of the package with a bug in it; for PYTHONPATH."""
-    package = Path(redrive.__file__).parent
-    copy = folder / "planted"
-    shutil.copytree(package, copy / "redrive", ignore=shutil.ignore_patterns("__pycache__"))
-    target = copy / "redrive" / file
-    text = target.read_text()
-    assert text.count(find) == 1, "the text of the planted bug is gone"
-    target.write_text(text.replace(find, replace))
-    return copy
 
 
 def values_per_partition(world: Any, topic: str) -> dict[int, list[bytes | None]]:

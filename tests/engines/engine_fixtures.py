@@ -1,4 +1,4 @@
-"""Fixtures of the engine suites: a Spark session for all of them, and the engines in turn."""
+"""Fixtures of the engine suites: the engines in turn, and a Kafka for them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,6 @@ from typing import Any
 
 import pytest
 from running import EngineUnderTest, OnSpark, OnWorker, Running, World
-
-
-@pytest.fixture(scope="session")
-def spark_session() -> Iterator[Any]:
-    """One session: it takes longer to start than most tests to run."""
-    from redrive.engines.spark.session import session
-    from redrive.spark import connector_jars
-
-    options = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.jars": connector_jars(),
-        "spark.tests.password": "hunter2",
-    }
-    spark = session("tests", None, options)
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture(params=["spark", "worker"])

@@ -112,7 +112,8 @@ class CommittedIsComplete:
                 if counted and (place.partition, offset) not in ended:
                     self._wrong.append(f"{place}@{offset} is committed and has not ended")
             if position.offset < self._last.get(place, 0):
-                self._wrong.append(f"{place} went back to {position.offset}")
+                back = f"{place} went back from {self._last[place]} to {position.offset}"
+                self._wrong.append(f"{back} when {len(ended)} had ended")
             self._last[place] = position.offset
         self.looks += 1
 

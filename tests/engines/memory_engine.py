@@ -10,11 +10,12 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from redrive import App
 from redrive.config import Settings
-from redrive.engines.spark.lost_tasks import label, replaced, told
+from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.news import News
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
@@ -23,7 +24,9 @@ from redrive.engines.spark.runtime import Runtime
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
 from redrive.engines.words import Lane
+from redrive.errors import PublishError
 from redrive.kafka.errors import NoLeaderError
+from redrive.kafka.room import Room
 from redrive.kafka.transactions import FencedError
 from redrive.ports import Position, Progress
 from redrive.processing.dispatcher import Dispatcher
@@ -79,7 +82,7 @@ class MemoryLog:
             name: (self._broker.topic_id(name), self._broker.partitions(name)) for name in there
         }
 
-    def names(self, prefix: str) -> list[str]:
+    def names(self, prefix: str = "") -> list[str]:
         return [name for name in self._broker._topics if name.startswith(prefix)]
 
     def topic_id(self, topic: str) -> str:
@@ -95,6 +98,9 @@ class MemoryLog:
             begin, end = self._broker.bounds(place)
             found[place] = (begin, min(end, self.stable.get(place, end)))
         return found
+
+    def undecided(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        return {*partitions} & self.stable.keys()
 
     def appended_since(
         self, times: Mapping[TopicPartition, int]
@@ -124,10 +130,18 @@ class MemoryTransactions:
     def __init__(self, broker: MemoryBroker, app: App) -> None:
         self._broker = broker
         self._progress = broker.progress(app.name)
+        self.room = Room()
         self.commits: list[tuple[list[Write], dict[TopicPartition, Position]]] = []
 
     def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
-        self._broker.publish(writes)
+        logs = [log for topic in self._broker._topics.values() for log in topic.logs]
+        before = [len(log.offsets) for log in logs]
+        try:
+            self._broker.publish(writes)
+        except PublishError:
+            for log, count in zip(logs, before, strict=True):  # their offsets are used up
+                del log.offsets[count:], log.stored[count:]
+            raise
         self._progress.commit(positions)
         bare = {place: without_notes(position) for place, position in positions.items()}
         self.commits.append((list(writes), bare))
@@ -205,6 +219,7 @@ class MiniSpark:
             "progress": self.progress,
             "has_members": lambda: False,
             "clock": self.clock,
+            "refusing": self.broker.refusing,
         }
         return Planner(self.app, self.spec, lane, **{**options, **changes})
 
@@ -228,17 +243,20 @@ class MiniSpark:
         """
         self._jobs += 1
         texts = []
+        ended: list[dict[str, Any]] = []
         for number, ranges in enumerate(plan):
+            name = label(self.spec.run, self._jobs, number)
             try:
-                self.run_task(ranges, label(self._jobs, number))
+                ended += map(asdict, self.run_task(ranges, name))
             except WorkerDied as death:
                 self.deaths += 1
                 self._ends[self._jobs, number] = death.told
-                texts.append(told(ranges, self._jobs, number, lambda: self.progress))
+                begun = is_begun(ranges, name, lambda: self.progress)
+                texts.append(told(ranges, self._jobs, number, begun=begun))
         if not to_its_end:
             return []
         reports = [json.loads(text) for text in replaced(texts, lambda *task: self._ends[task])]
-        News.of(reports).write(self.spec.batch_file("main"))
+        News.of([*ended, *reports]).write(self.spec.batch_file("main"))
         return reports
 
     def run_task(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:

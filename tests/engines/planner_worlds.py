@@ -14,7 +14,7 @@ from memory_engine import MemoryFences, MemoryLog, make_spec
 
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
-from redrive.engines.spark.planner import TOPICS_EVERY, Planner
+from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.positions import Fence
 from redrive.engines.spark.ranges import Range
 from redrive.engines.words import Lane
@@ -28,6 +28,7 @@ from redrive.ports import Position, Progress
 from redrive.record import TopicPartition, Write
 from redrive.testing.broker import MemoryBroker
 from redrive.testing.clock import VirtualClock
+from redrive.tuning import TOPICS_EVERY
 
 DELAY_TOPIC = {"message.timestamp.type": "LogAppendTime"}
 
@@ -40,6 +41,9 @@ class ShiftedClock:
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000 + self._shift
+
+    def was_set(self) -> int:
+        return 0  # hours have passed
 
     def advance(self, by: int) -> None:
         self._shift += by
@@ -197,6 +201,8 @@ class OnKafka:
 
     def create(self, topic: str, partitions: int = 1, *, delay: bool = False) -> None:
         self._topics.create(topic, partitions, DELAY_TOPIC if delay else {})
+        # A planner does not wait for leaders, and those of a new topic are there a moment later.
+        self.log.all_bounds([TopicPartition(topic, number) for number in range(partitions)])
 
     def send(self, place: TopicPartition, number: int) -> None:
         self._publisher.publish([Write(place.topic, None, b"v", (), place.partition)] * number)

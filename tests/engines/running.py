@@ -10,13 +10,12 @@ import json
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import confluent_kafka
-from confluent_kafka import IsolationLevel
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from redrive import App
 from redrive.config import SecurityArguments, Settings, load_settings
@@ -24,7 +23,6 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.rdkafka import OffsetSpec
 from redrive.kafka.topics import KafkaTopics
 from redrive.loading import load_app
 from redrive.ports import Position
@@ -56,6 +54,10 @@ class EngineUnderTest(Protocol):
     def start(self, target: str, bootstrap: str, **options: Any) -> Running: ...
 
 
+_NEW: dict[str, Any] = {"new_app": True}
+"""Each test's app is: otherwise it would look at those of all tests before it."""
+
+
 class OnSpark:
     """Both lanes in a Spark session that all tests share."""
 
@@ -67,6 +69,7 @@ class OnSpark:
     def start(self, target: str, bootstrap: str, **options: Any) -> Running:
         import redrive.spark
 
+        options = {**_NEW, **options}
         return _SparkRun(redrive.spark.start(self._session, target, bootstrap=bootstrap, **options))
 
 
@@ -91,9 +94,9 @@ class OnWorker:
     name = "worker"
 
     def start(self, target: str, bootstrap: str, **options: Any) -> Running:
-        from redrive.engines.worker.options import Options
-        from redrive.engines.worker.worker import start
+        from redrive.worker import Options, start
 
+        options = {**_NEW, **options}
         settings = {"bootstrap": bootstrap, "security": options.pop("security", {})}
         return _WorkerRun(start(target, options=Options(**options), **settings))
 
@@ -179,6 +182,18 @@ class World:
         full = self.topic(topic)
         self.publisher.publish([Write(full, key or value, value) for value in values])
 
+    @contextmanager
+    def open_transaction(self, write: Write) -> Iterator[None]:
+        """A message in a transaction that is committed at the end."""
+        config = {"bootstrap.servers": self.bootstrap, "transactional.id": f"{self.prefix}-open"}
+        producer = Producer(config)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(write.topic, write.value, write.key, headers=list(write.headers))
+        producer.flush()
+        yield
+        producer.commit_transaction()
+
     def records(self, topic: str) -> list[Record]:
         """All that was committed to the topic, partition by partition."""
         places = self.places(topic)
@@ -245,6 +260,17 @@ class World:
         self.log.close()
 
 
+def gauges(run: Any, name: str) -> dict[str, float]:
+    """A figure of a run, by topic or lane; as Prometheus gets it."""
+    from redrive.engines.spark.metrics import SparkCollector
+    from redrive.engines.worker.metrics import WorkerCollector
+
+    collector = WorkerCollector if hasattr(run, "worker") else SparkCollector
+    (found,) = [one for one in collector(run.handle).collect() if one.name == f"redrive_{name}"]
+    by = "topic" if any("topic" in sample.labels for sample in found.samples) else "lane"
+    return {sample.labels.get(by, ""): sample.value for sample in found.samples}
+
+
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """A note; None for one that was cut off."""
     try:
@@ -256,20 +282,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def wait_for_markers(admin: Admin, log: KafkaLog, places: list[TopicPartition]) -> None:
     """A transaction's marker is written a moment after its commit was promised."""
-
-    def high_watermarks(client: AdminClient) -> dict[tuple[str, int], int]:
-        asked = client.list_offsets(
-            {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        )
-        return {(key.topic, key.partition): one.result().offset for key, one in asked.items()}
-
-    def written() -> bool:
-        # Asked with patience: a broker that has just come back refuses for a moment.
-        ends = admin.ask("see the ends of the logs", high_watermarks)
-        return all(ends[place] == end for place, (_, end) in log.all_bounds(places).items())
-
-    admin.wait_until("the end of all transactions", written)
+    admin.wait_until("the end of all transactions", lambda: not log.undecided(places))
 
 
 FAILING_ONCE = """

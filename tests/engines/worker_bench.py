@@ -12,7 +12,7 @@ from redrive import App
 from redrive.engines.figures import Figures
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.commits import Commits
-from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.loop import Loop
 from redrive.engines.worker.options import Options
 from redrive.ports import Position
@@ -147,7 +147,8 @@ class Settling:
 
     def finish(self, partitions: Any, until: float) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, seconds: float) -> bool:
+        return True
 
 
 class Bench:
@@ -169,7 +170,7 @@ class Bench:
             scope=self.scope,
             dispatcher=self.dispatcher,
             delivering=self.delivering,
-            beginnings=SimpleNamespace(  # type: ignore[arg-type]  # -- as much of it as is used
+            start_offsets=SimpleNamespace(  # type: ignore[arg-type]  # -- as much of it as is used
                 fence_off=lambda _: {}, find=self._find
             ),
             counting=self.counting,

@@ -111,7 +111,7 @@ def test_security_in_javas_words(tmp_path):
         "protocol": "SASL_SSL",
         "mechanism": "PLAIN",
         "user": 'm"e',
-        "password": 'hun"ter\\2',
+        "password": 'hun"ter\\2\nmore',
         "ca": str(tmp_path / "ca.pem"),
         "certificate": PEM,
         "key": KEY,
@@ -122,7 +122,7 @@ def test_security_in_javas_words(tmp_path):
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": (
             "org.apache.kafka.common.security.plain.PlainLoginModule required"
-            r' username="m\"e" password="hun\"ter\\2";'
+            r' username="m\"e" password="hun\"ter\\2\nmore";'
         ),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": PEM,
@@ -186,7 +186,7 @@ def test_errors_are_logged(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "redrive")
     logging.getLogger("redrive.kafka").manager._clear_cache()
     report_error(KafkaError(KafkaError._TRANSPORT, "it broke, one time only"))
-    assert "it broke, one time only: librdkafka goes on trying" in caplog.text
+    assert "it broke, one time only: librdkafka keeps trying" in caplog.text
 
 
 def test_the_same_line_is_told_once_a_minute():

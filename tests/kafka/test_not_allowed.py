@@ -10,12 +10,13 @@ from redrive.config import Settings, load_settings
 from redrive.errors import PublishError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import NotAllowedError
+from redrive.kafka.granted import granted
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
 from redrive.kafka.transactions import TransactionalProducer
-from redrive.permissions import Operation, Permission, Resource
+from redrive.permissions import Operation, Permission, Resource, lacking
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 
@@ -53,6 +54,17 @@ def test_progress_of_a_group_that_is_not_ones_own(user, place):
         progress.committed([place])
 
 
+def test_progress_of_a_group_that_was_ones_own_until_now(
+    user, place, redrive_secure_stack, redrive_prefix
+):
+    progress = KafkaProgress(user(topic="READ", group="READ"), place.topic)
+    assert progress.committed([place]) == {}
+    gone = Permission("group", "group", place.topic, ("READ",))
+    redrive_secure_stack.users.revoke(redrive_prefix, [gone])
+    with pytest.raises(NotAllowedError, match=f"grant READ on group {place.topic};"):
+        progress.committed([place])
+
+
 def test_progress_without_the_right_to_write_it(user, place):
     progress = KafkaProgress(user(topic="READ", group="DESCRIBE"), place.topic)
     assert progress.committed([place]) == {}
@@ -75,6 +87,14 @@ def test_records_of_a_topic_that_one_may_not_read(user, place):
         log.close()
 
 
+def test_records_are_read_without_any_right_to_a_group(user, place):
+    log = KafkaLog(user(topic="READ"), place.topic)
+    try:
+        assert [record.value for record in log.read(place, 0, 1)] == [b"value"]
+    finally:
+        log.close()
+
+
 @pytest.fixture
 def writer(user, redrive_secure_stack, redrive_prefix) -> Iterator[KafkaPublisher]:
     """Of a user who may write to other topics."""
@@ -91,7 +111,7 @@ def test_a_topic_that_one_may_not_write_to(writer, place):
     with pytest.raises(PublishError, match=f"grant WRITE on topic {place.topic};") as raised:
         writer.publish([Write(place.topic, None, b"")])
     assert isinstance(raised.value, NotAllowedError)
-    assert writer.not_allowed is raised.value
+    assert str(writer.not_allowed) == str(raised.value)
 
 
 def test_what_was_handed_over_says_it_too(writer, place):
@@ -127,6 +147,15 @@ def test_a_transaction_with_a_topic_that_one_may_not_use(user, place, granted, m
 def test_what_is_allowed_can_be_asked(user, place):
     allowed = Admin(user(topic="WRITE")).allowed([place.topic, "another"])
     assert allowed == {place.topic: {"WRITE", "DESCRIBE"}, "another": set()}
+
+
+def test_what_is_granted_of_a_group_and_of_transactional_ids(user, place):
+    ids = Permission("transactional ids", "transactional-id", place.topic, ("WRITE",), True)
+    needed = [Permission("group", "group", place.topic, ("READ",)), ids]
+    refused = user(topic="READ")
+    assert lacking(needed, granted(needed, refused, Admin(refused))) == needed
+    allowed = user(group="READ", ids="WRITE")
+    assert lacking(needed, granted(needed, allowed, Admin(allowed))) == []
 
 
 def test_settings_that_may_not_be_seen_are_left_out(user, place):

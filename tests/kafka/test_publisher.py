@@ -7,8 +7,13 @@ import threading
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from redrive import App
+from redrive.clock import WallClock
 from redrive.config import load_settings
-from redrive.engines.spark.frames.writers import Chunk, FlushWriter
+from redrive.delivery.refusing import RefusingTopics
+from redrive.engines.spark.frames.chunks import Chunk
+from redrive.engines.spark.frames.refusals import Refusals
+from redrive.engines.spark.frames.writers import FlushWriter
 from redrive.errors import ConfigurationError, PublishError
 from redrive.kafka.handover import Outlet
 from redrive.kafka.progress import KafkaProgress
@@ -16,7 +21,9 @@ from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topics import KafkaTopics
 from redrive.messages import Columns, Messages
 from redrive.ports import Position
-from redrive.record import TopicPartition, Write
+from redrive.processing.causes import Tally
+from redrive.processing.outcomes import Outcome
+from redrive.record import Record, TopicPartition, Write
 
 
 def settings_of(stack, **librdkafka):
@@ -143,6 +150,26 @@ def test_a_write_is_not_blamed_for_the_refusal_of_its_twin(settings, small):
     assert [id(each) for each in caught.value.refused] == [id(writes[1])]
 
 
+@pytest.fixture
+def compacted(redrive_topic, settings):
+    """A topic that takes no message without a key: brokers refuse its batch with it."""
+    topic = redrive_topic("compacted")
+    KafkaTopics(settings).configure(topic, {"cleanup.policy": "compact"})
+    return topic
+
+
+@pytest.mark.parametrize("bad", [(5,), (3, 5)])
+def test_a_write_is_not_blamed_for_another_of_its_batch(settings, log, compacted, bad):
+    """librdkafka has other words for the innocent ones where there are several."""
+    writes = [Write(compacted, None if n in bad else b"%d" % n, b"v") for n in range(10)]
+    with pytest.raises(PublishError, match="INVALID_RECORD") as caught:
+        KafkaPublisher(settings).publish(writes)
+    assert [id(each) for each in caught.value.refused] == [id(writes[n]) for n in bad]
+    place = TopicPartition(compacted, 0)
+    found = [record.key for record in log.read(place, *log.bounds(place))]
+    assert sorted(found) == [b"%d" % n for n in range(10) if n not in bad]
+
+
 def test_a_row_of_columns_is_not_blamed_for_the_refusal_of_another(redrive_stack, small):
     publisher = KafkaPublisher(settings_of(redrive_stack, batch_num_messages=1))
     messages, values = Messages(), [b"v"] * 20
@@ -158,18 +185,41 @@ def test_a_row_of_a_frame_is_not_passed_over_for_the_refusal_of_its_twin(
     settings, admin, small, place, redrive_prefix
 ):
     progress = KafkaProgress(settings, redrive_prefix, admin=admin)
-    writer = FlushWriter(KafkaPublisher(settings), progress, place, start=0, every=3600)
+    publisher, blamed = KafkaPublisher(settings), []
+
+    def bury(row: int, _: PublishError) -> Outcome:
+        blamed.append(row)
+        return Outcome("bury", row, Record("in", 0, row))
+
+    topics = RefusingTopics(publisher.refusing, WallClock())
+    writer = FlushWriter(
+        publisher,
+        progress,
+        place,
+        start=0,
+        every=3600,
+        refusals=Refusals(topics, bury),
+        tally=Tally(App("shop")),
+    )
     writes = [like(small, 1, 0), like(small, 5000, 1), like(small, 2, 0)]
-    writer.put(Chunk(3, Messages(writes), owners=[0, 1, 2], rows=3))
-    with pytest.raises(PublishError):
-        writer.finish()
-    assert progress.committed([place]) == {place: Position(1)}
+    writer.put(Chunk(3, Messages(writes), owners=[0, 1, 2], done=[[0, 1, 2]]))
+    writer.finish()
+    assert blamed == [1]
+    assert writer.counts == {"done": 2, "bury": 1}
+    assert progress.committed([place]) == {place: Position(3)}
 
 
 @pytest.mark.parametrize(
     "odd",
-    [{"partition": 2**31}, {"timestamp": 2**63}, {"headers": (("h", 7),)}],
-    ids=["partition", "timestamp", "header"],
+    [
+        {"partition": 2**31},
+        {"timestamp": 2**63},
+        {"headers": (("h", 7),)},
+        {"headers": (("\udc80", b"v"),)},
+        {"headers": (("a\0b", b"v"),)},
+        {"headers": ((None, b"v"),)},
+    ],
+    ids=["partition", "timestamp", "header", "no text", "NUL", "no name"],
 )
 def test_what_no_message_can_have_is_refused_for_that_write_alone(settings, log, place, odd):
     writes = [Write(place.topic, b"k", value) for value in (b"1", b"2", b"3")]
@@ -196,7 +246,7 @@ def test_after_a_fatal_error_the_next_publish_has_a_new_producer(strict, log, sm
             publisher.publish([like(small, 5000, 1)])
         publisher.publish([Write(small, None, b"%d" % number, (), 0)])
     assert [each.value for each in log.read(TopicPartition(small, 0), 0, 3)] == [b"0", b"1", b"2"]
-    assert "a producer was ended by a fatal error (_GAPLESS_GUARANTEE" in caplog.text
+    assert "a producer failed fatally (_GAPLESS_GUARANTEE" in caplog.text
 
 
 def test_after_a_fatal_error_what_was_handed_over_is_still_reported(strict, small):
@@ -209,6 +259,20 @@ def test_after_a_fatal_error_what_was_handed_over_is_still_reported(strict, smal
         second.poll(0.1)
     assert first.error() is not None
     assert second.error() is None
+
+
+def test_nothing_that_is_handed_over_later_is_waited_for(settings, place):
+    """A producer does not say whose messages it still has: but it had none in between."""
+    topic, publisher = place.topic, KafkaPublisher(settings)
+    first = publisher.hand_over([Write(topic, None, b"1")])
+    second = publisher.hand_over([Write(topic, None, b"2")])
+    while second.outstanding:
+        second.poll(0.1)
+    third = publisher.hand_over([Write(topic, None, b"3")])
+    assert third.outstanding
+    assert (first.outstanding, second.outstanding) == (0, 0)
+    while third.outstanding:
+        third.poll(0.1)
 
 
 class Ended:
@@ -224,7 +288,7 @@ class Ended:
 def test_a_write_that_an_ended_producer_refuses_is_nobodys_fault(settings, log, place):
     publisher = KafkaPublisher(settings)
     publisher._outlets[False] = Outlet(Ended())
-    with pytest.raises(PublishError, match="a fatal error ended the producer") as caught:
+    with pytest.raises(PublishError, match="the producer failed fatally") as caught:
         publisher.publish([Write(place.topic, None, b"1")])
     assert caught.value.outage
     publisher.publish([Write(place.topic, None, b"2")])

@@ -81,15 +81,29 @@ def test_progress_without_messages(setup):
     ids=["too large", "no such partition", "no such topic"],
 )
 def test_one_refused_message_takes_all_back(setup, topic, partition, value):
-    setup.commit(setup.producer(), 0)
+    producer = setup.producer()
+    setup.commit(producer, 0)
     refused = Write(topic.format(setup.out.topic), None, value, (), partition)
     with pytest.raises(PublishError, match="was refused") as caught:
-        setup.commit(setup.producer(), 1, refused)
+        setup.commit(producer, 1, refused)
     assert caught.value.refused == [refused]
     assert setup.values() == [b"0"]
     assert setup.committed() == Position(1, "m0")
-    setup.commit(setup.producer(), 1)
+    setup.commit(producer, 1)  # others can follow
     assert setup.values() == [b"0", b"1"]
+
+
+def test_a_topic_that_was_missing_is_written_to_once_it_is_there(setup):
+    """By the same producer, which librdkafka would have believe for long that it is not."""
+    gone = f"{setup.prefix}.gone"
+    producer, write = setup.producer(), Write(gone, None, b"v")
+    with pytest.raises(PublishError, match="does not exist"):
+        setup.commit(producer, 0, write)
+    KafkaTopics(setup.settings).create(gone, 1, {})
+    setup.commit(producer, 0, write)
+    place = TopicPartition(gone, 0)
+    wait_for_markers(setup.admin, setup.log, [place])
+    assert [each.value for each in setup.log.read(place, *setup.log.bounds(place))] == [b"v"]
 
 
 def test_a_message_that_is_not_even_taken_takes_all_back(setup):
@@ -109,7 +123,7 @@ def test_whoever_comes_later_fences_the_others_off(setup):
         FencedError, match=r"another run of the app .* is active: it has taken over"
     ):
         setup.commit(first, 7)
-    with pytest.raises(FencedError):
+    with pytest.raises((FencedError, TransactionError)):  # it is finished, whatever it says
         setup.commit(first, 8)
     setup.commit(second, 1)
     assert setup.values() == [b"0", b"1"]
@@ -141,6 +155,37 @@ def test_a_topic_that_refuses_librdkafkas_batches_gets_smaller_ones(setup, small
     assert "refuses batches of 1000 bytes" not in caplog.text
 
 
+def test_whoever_takes_over_before_smaller_batches_are_tried_is_not_fenced_off_by_them(
+    setup, small, monkeypatch
+):
+    """What was to be written is the other's by then, and may be committed already."""
+    producer = setup.producer()
+
+    def taken_over(_: int) -> bool:
+        monkeypatch.undo()
+        setup.commit(setup.producer(), 0)
+        return True
+
+    monkeypatch.setattr(producer.room, "smaller_batches", taken_over)
+    writes = [Write(small, None, b"%d" % number + b"x" * 500, (), 1) for number in range(100)]
+    with pytest.raises(FencedError):
+        setup.commit(producer, 0, *writes)
+    assert setup.values() == [b"0"]
+
+
+def test_a_member_of_the_group_has_a_producer_of_smaller_batches_from_then_on(setup, small):
+    writes = [Write(small, None, b"%d" % number + b"x" * 500, (), 1) for number in range(100)]
+    word = setup.producer()._membership  # that nobody is in the group: so it is here
+    producer = TransactionalProducer(setup.settings, setup.prefix, setup.source, member=True)
+    first = producer._outlet
+    for number in range(3):
+        producer.commit(writes, {setup.source: Position(number + 1)}, word)
+    assert producer._outlet is not first
+    place = TopicPartition(small, 1)
+    wait_for_markers(setup.admin, setup.log, [place])
+    assert len(setup.log.read(place, *setup.log.bounds(place))) == 300
+
+
 def test_of_a_batch_that_is_refused_the_message_that_is_too_large_is_named(setup, small):
     writes = [Write(small, b"k", b"%d" % number) for number in range(20)]
     writes[7] = Write(small, b"k", b"x" * 6000)
@@ -149,6 +194,31 @@ def test_of_a_batch_that_is_refused_the_message_that_is_too_large_is_named(setup
     assert [id(write) for write in caught.value.refused] == [id(writes[7])]
     setup.producer()  # whatever was still open has ended by now
     assert setup.committed() is None
+
+
+@pytest.mark.parametrize("bad", [[0], [41], [99], [0, 1, 50, 98, 99], list(range(0, 100, 9))])
+def test_of_a_batch_that_is_refused_those_are_named_that_it_was_refused_for(
+    setup, settings, redrive_topic, bad
+):
+    """Perhaps not all of them at once; then the rest is committed as it was."""
+    topic = redrive_topic("compacted")
+    KafkaTopics(settings).configure(topic, {"cleanup.policy": "compact"})
+    writes = [Write(topic, None if n in bad else b"%d" % n, b"%d" % n) for n in range(100)]
+    producer, named = setup.producer(), []
+    while len(named) < len(bad):
+        with pytest.raises(PublishError, match="INVALID_RECORD") as caught:
+            setup.commit(producer, 0, *writes)
+        refused = caught.value.refused
+        named += [int(each.value or b"") for each in refused]
+        assert setup.committed() is None
+        writes = [write for write in writes if all(write is not each for each in refused)]
+    assert sorted(named) == bad
+    setup.commit(producer, 0, *writes)
+    place = TopicPartition(topic, 0)
+    wait_for_markers(setup.admin, setup.log, [place])
+    found = setup.log.read(place, *setup.log.bounds(place))
+    assert [record.value for record in found] == [write.value for write in writes]
+    assert (setup.values(), setup.committed()) == ([b"0"], Position(1, "m0"))
 
 
 def test_a_transaction_that_takes_longer_than_its_time_out_is_no_rival(setup, monkeypatch):
@@ -167,6 +237,7 @@ def test_a_transaction_that_takes_longer_than_its_time_out_is_no_rival(setup, mo
 
 
 def test_those_after_one_that_was_too_late_are_smaller_for_a_while(setup, monkeypatch):
+    monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 2)
     producer = setup.producer()
     real, ahead = producer._outlet.producer, [0.0]
 
@@ -178,10 +249,10 @@ def test_those_after_one_that_was_too_late_are_smaller_for_a_while(setup, monkey
     producer._outlet.producer = Failing(real, "commit_transaction", too_slow)
     with pytest.raises(TransactionError):
         setup.commit(producer, 0)
-    assert (producer.room.writes, producer.room.bytes) == (10_000, 8_000_000)
+    assert (producer.room.writes, producer.room.bytes) == (1, 8_000_000)
     producer._outlet.producer = real
     setup.commit(producer, 0)
-    assert (producer.room.writes, producer.room.bytes) == (20_000, 16_000_000)
+    assert (producer.room.writes, producer.room.bytes) == (2, 16_000_000)
 
 
 class Failing:
@@ -237,6 +308,6 @@ def test_an_error_takes_it_back_at_once(setup):
 
 
 def test_nobody_there_is_a_trouble_and_not_a_fence(nowhere, monkeypatch):
-    monkeypatch.setattr(transactions, "TIMEOUT", 1.0)
+    monkeypatch.setattr(transactions, "TRANSACTION_CALL_SECONDS", 1.0)
     with pytest.raises(TransactionError, match="cannot begin to use a transaction"):
         TransactionalProducer(nowhere, "app", TopicPartition("in", 0))

@@ -41,7 +41,6 @@ class Process:
         self._delivery = FlushDelivery(broker, clock)
         self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
         self._tracker = AckTracker()
-        self._tracker.assign()
         self._processor = PartitionProcessor(scope, TopicPartition("orders", 0), self._tracker)
         self._dispatcher.add(self._processor)
         self._executor = executor_for(app, scope, Resources(app))

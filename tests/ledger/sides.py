@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from redrive import App
+from redrive.guarantees import GUARANTEES
 from redrive.ledger.store import PostgresStore
 from redrive.local.waiting import wait_until
 from redrive.processing.outcomes import Outcome
@@ -31,7 +32,9 @@ class Side:
             late = {"message.timestamp.type": "LogAppendTime"} if topic in app.delay_topics else {}
             self.broker.create(topic, 1, late)
         self.outcomes: list[Outcome] = []
-        self._store = PostgresStore(dsn, app.name, connections=4)
+        self._store = PostgresStore(
+            dsn, app.name, connections=4, guarantee=GUARANTEES[app.delivery]
+        )
         self.runner = Runner(
             app,
             log=self.broker,
@@ -73,6 +76,15 @@ class Side:
 
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for record in self.broker.records(topic)]
+
+    def hops(self) -> int:
+        return sum(len(self.values(topic)) for topic in self.app.delay_topics)
+
+    @property
+    def not_allowed(self) -> Exception | None:
+        """Why a run would end by now."""
+        assert self.runner.units is not None
+        return self.runner.units.trouble.not_allowed
 
     @property
     def dead(self) -> list[bytes | None]:

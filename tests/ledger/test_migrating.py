@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from redrive.cli import app as cli
+from redrive.coroutines import run_sync
 from redrive.delivery.store import Claim, Found, InboxId
 from redrive.errors import ConfigurationError, LedgerError
 from redrive.ledger.header_columns import add_header_columns
 from redrive.ledger.migrating import Migration, migrate, migrations, require, status
 from redrive.ledger.store import PostgresStore
-from redrive.processing.resources import without_loop
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_ids_from_before_they_belonged_to_a_topic_are_all_remembered(fresh, redr
         async with store.session(is_async=False) as session:
             return await session.claim(sorted(claims)), await session.commit()
 
-    found, _ = without_loop(claimed())
+    found, _ = run_sync(claimed())
     assert found == {
         claim.id: Found(state, *claim[1:])
         for claim, (_, state, *_) in zip(claims, known, strict=True)
@@ -154,7 +154,7 @@ def test_the_command(redrive_database, monkeypatch):
 def test_the_command_without_a_database_says_how_to_give_one(monkeypatch):
     monkeypatch.delenv("REDRIVE_DATABASE", raising=False)
     answer = CliRunner().invoke(cli, ["ledger", "migrate"])
-    assert "no database: give --database" in str(answer.exception)
+    assert "no database: set REDRIVE_DATABASE" in str(answer.exception)
 
 
 def test_a_database_that_is_not_there_is_one_sentence_without_its_password():

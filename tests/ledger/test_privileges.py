@@ -1,4 +1,4 @@
-"""The privileges that docs/ledger.md grants are enough, and not more than is needed."""
+"""The privileges that docs/reference/ledger.md grants are enough, and not more than is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redrive.ledger.migrating import migrate, require
 from redrive.ledger.outbox import Outbound, Outbox
 from redrive.record import Write
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "ledger.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "ledger.md"
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from redrive.kafka.topics import KafkaTopics
 from redrive.ledger.admission import DEFAULT_LIMIT, Admission, Takes, out_of_reach
 from redrive.ledger.names import BUCKETS
 from redrive.ledger.outbox import Outbound, aggregate_number
-from redrive.ledger.publishing import KafkaAwayError, Publishing
+from redrive.ledger.publishing import KafkaAwayError, Publishing, Refusal
 from redrive.ledger.refusals import Taken
+from redrive.ledger.relay import Relay
 from redrive.ledger.relay_metrics import RelayCollector, checks
 from redrive.record import Write
 from redrive.serving import served
@@ -40,7 +41,7 @@ def topic(redrive_topic) -> str:
 @pytest.fixture
 def impatient(monkeypatch):
     """What was refused is tried again soon."""
-    monkeypatch.setattr("redrive.ledger.refusals.LONGEST_WAIT", 1.0)
+    monkeypatch.setattr("redrive.ledger.refusals.REFUSED_ROW_LONGEST_WAIT", 1.0)
 
 
 def values(post, topic):
@@ -191,7 +192,26 @@ def test_after_a_fatal_error_the_relay_has_a_new_producer(redrive_stack, redrive
         assert publishing.settle(lambda: None, lambda: False) == []
 
 
-def test_nothing_is_deleted_before_kafka_has_it(post, topic, redrive_stack):
+@pytest.mark.parametrize("bad", [(5,), (3, 5)])
+def test_rows_do_not_wait_for_one_that_their_batch_was_refused_for(
+    redrive_stack, redrive_topic, monkeypatch, bad
+):
+    """A user who may not see a topic's settings does not know beforehand what it refuses."""
+    topic = redrive_topic("compacted")
+    settings = load_settings({"bootstrap": redrive_stack.bootstrap}, environ={})
+    KafkaTopics(settings).configure(topic, {"cleanup.policy": "compact"})
+    monkeypatch.setattr(Admission, "_settings", lambda self, topic: {})
+    publishing = Publishing(settings, 20)
+    taken = [Taken(n, Write(topic, None if n in bad else b"%d" % n, b"v")) for n in range(10)]
+    assert publishing.refusals(taken) == []
+    publishing.hand_over(taken, lambda: None)
+    refused = publishing.settle(lambda: None, lambda: False)
+    found = [(each.taken, each.whole_topic, "INVALID_RECORD" in each.reason) for each in refused]
+    assert found == [(taken[n], False, True) for n in bad]
+
+
+def test_nothing_is_deleted_before_kafka_has_it(post, topic, redrive_stack, impatient):
+    """With so short a lease, a broker that has just come back may seem silent several times."""
     broker = redrive_stack.brokers[0]
     post.send(*(Write(topic, b"%d" % n, b"%d" % n) for n in range(50)))
     with InThread(post, lease_seconds=4) as relay:
@@ -235,6 +255,47 @@ def test_a_session_that_was_ended_is_made_anew(post, topic):
             )
         post.send(Write(topic, b"k", b"1"))
         wait_for("it to arrive", lambda: post.count(topic) == 1)
+
+
+def test_a_session_that_ends_while_kafka_refuses_is_made_anew(post, topic, monkeypatch):
+    """What it had taken cannot be given back in order: it never was gone."""
+    real = Publishing.refusals
+    ended = []
+
+    def refuse_once(self, taken):
+        if ended or not taken:
+            return real(self, taken)
+        with psycopg.connect(post.database, autocommit=True) as connection:
+            ended.extend(
+                connection.execute(
+                    "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+                    " where application_name like 'redrive relay%'"
+                )
+            )
+        return [Refusal(taken[0], "no leader", whole_topic=True)]
+
+    monkeypatch.setattr(Publishing, "refusals", refuse_once)
+    post.send(Write(topic, b"k", b"1"))
+    relay = post.drain()
+    assert ended == [(True,)]
+    assert values(post, topic) == [b"1"]
+    assert relay.figures.errors == {"database": 1}
+
+
+def test_while_it_waits_for_kafka_it_is_alive(post, topic, monkeypatch):
+    post.send(Write(topic, b"k", b"1"))
+    seen = []
+
+    def long(_publishing, ping, _stopping):
+        relay.figures.alive -= 3600
+        ping()
+        seen.append(checks(relay)["/live"]())
+        return []
+
+    monkeypatch.setattr(Publishing, "settle", long)
+    relay = Relay(post.app, post.settings, stopping=lambda: bool(seen))
+    relay.run()
+    assert seen == [""]
 
 
 # What Kafka refuses
@@ -335,9 +396,7 @@ def test_a_database_without_ledger_is_one_sentence(redrive_stack, redrive_databa
 
 
 def test_an_address_that_is_none_is_not_shown(redrive_stack):
-    with pytest.raises(
-        ConfigurationError, match="an address that PostgreSQL understands"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match="is not a PostgreSQL address") as caught:
         Post(redrive_stack.bootstrap, "pass word=hidden", "shop")
     assert "hidden" not in str(caught.value)
 
@@ -415,6 +474,34 @@ def test_what_a_topic_does_not_acknowledge_is_taken_back_and_the_rest_is_durable
     assert patient.settle(lambda: None, lambda: False) == []
 
 
+class Slow:
+    """A handover of which a message is acknowledged now and then."""
+
+    ended = False
+
+    def __init__(self, patience):
+        self.outstanding, self.refused, self.now = 5, [], 0.0
+        self._patience = patience
+
+    def poll(self, _seconds):
+        self.now += self._patience * 0.9
+        self.outstanding -= 1
+
+    def take_back(self):
+        raise AssertionError("each was acknowledged soon after the one before")
+
+
+def test_what_is_acknowledged_slowly_is_waited_for(monkeypatch):
+    """Taken back, all of it would be published again, for ever, and the topic held for nothing."""
+    publishing = Publishing(load_settings({"bootstrap": "nowhere:9"}), patience=10)
+    slow = Slow(patience=10)
+    clock = SimpleNamespace(monotonic=lambda: slow.now)
+    monkeypatch.setattr("redrive.ledger.publishing.time", clock)
+    publishing._on_the_way.append((slow, []))
+    assert publishing.settle(lambda: None, lambda: False) == []
+    assert slow.outstanding == 0
+
+
 def node(number):
     return SimpleNamespace(id=number)
 
@@ -444,7 +531,7 @@ def test_a_topic_is_out_of_reach_while_one_of_its_partitions_is(topic, reason):
 
 
 def test_rows_are_taken_by_their_weight_too(post, topic, monkeypatch):
-    monkeypatch.setattr("redrive.ledger.taking.MOST_BYTES", 100_000)
+    monkeypatch.setattr("redrive.ledger.taking.TAKE_BYTES", 100_000)
     sizes = [40_000, 70_000, 10, 250_000, 10, 10]
     post.send(*(Write(topic, b"one key", bytes(size)) for size in sizes))
     relay = post.drain()

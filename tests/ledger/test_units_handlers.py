@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -41,7 +42,7 @@ def test_a_handler_that_ends_the_transaction_by_a_statement_has_failed_and_takes
     side.run()
     [outcome] = side.outcomes
     assert (outcome.kind, outcome.record.value) == ("bury", b"bad")
-    assert "has ended the transaction of ctx.db" in str(outcome.error)
+    assert "ended the transaction of ctx.db" in str(outcome.error)
     assert {"one", "three"} <= {*effects(connection)}
     assert known(connection) == {"1": ("done", 1), "3": ("done", 1)}
 
@@ -98,7 +99,7 @@ def test_an_async_handler_cannot_close_the_connection_either(make: Make, connect
     side.send(("1", "one"), ("2", "bad"), ("3", "worse"), ("4", "four"))
     side.run()
     assert sorted(str(outcome.record.value) for outcome in side.outcomes) == ["b'bad'", "b'worse'"]
-    assert all("ctx.db is redrive's" in str(outcome.error) for outcome in side.outcomes)
+    assert all("ctx.db belongs to redrive" in str(outcome.error) for outcome in side.outcomes)
     assert effects(connection) == ["four", "one"]
 
 
@@ -200,3 +201,22 @@ def test_an_async_handler_whose_statement_takes_too_long_is_undone_and_the_other
     assert effects(connection) == ["one", "three"]
     side.run_until_empty()
     assert effects(connection) == ["one", "slow", "three"]
+
+
+def test_an_async_handler_that_cancels_its_task_too_late_undoes_nothing(
+    make: Make, connection
+) -> None:
+    app = shop(retry=RetryPolicy("5m"), ordering="partition")
+
+    @app.handler("orders", id=header("id"))
+    async def insert(record, ctx):
+        await ctx.db.execute("insert into effect (value) values (%s)", [record.value.decode()])
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)  # a timer of its own, say
+
+    side = make(app)
+    side.send(("1", "one"), ("2", "two"), ("3", "three"))
+    side.run()
+    assert effects(connection) == ["one", "three", "two"]
+    assert side.outcomes == []

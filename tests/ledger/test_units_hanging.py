@@ -18,8 +18,8 @@ from redrive.delivery.store import StoreDownError
 from redrive.guarantees import WITH_DATABASE
 from redrive.ledger.session import PostgresSession
 from redrive.local.waiting import wait_until
+from redrive.processing.lots import Lot
 from redrive.processing.scope import GivenUpError, Scope, UnderWay
-from redrive.processing.work import Lot
 
 INSERT = "insert into effect (value) values (%s)"
 FORMS = {"threads": None, "beside": None, "batch": 1}

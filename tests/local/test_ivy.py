@@ -19,7 +19,7 @@ def test_progress_counts_and_the_last_problem_is_kept():
         "something else\n",
     ]
     assert ivy._follow(lines, ivy.Progress("kafka", out)) == "[FAILED     ] a#b;1!b.jar:  (0ms)"
-    assert out.getvalue().splitlines()[-1] == "fetching the kafka jars: 1 found, 1 downloaded"
+    assert out.getvalue().splitlines()[-1] == "downloading the kafka jars: 1 found, 1 downloaded"
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch):

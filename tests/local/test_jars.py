@@ -95,7 +95,7 @@ def test_a_changed_list_of_coordinates_is_fetched_again(fetch, kafka, coordinate
     coordinates.write_text("<other/>")
     assert not kafka.complete()
     assert kafka.problems() == [
-        "the kafka jars are not fetched yet, or for an older redrive",
+        "the kafka jars are not downloaded yet, or are out of date",
     ]
     ivy = FakeIvy()
     ivy.content = b"newer"

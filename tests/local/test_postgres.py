@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 
+import psycopg
 import pytest
 
 from redrive.errors import LocalError
+from redrive.ledger.migrating import migrate
 from redrive.local import accounts, postgres
 from redrive.local.accounts import Account
 
@@ -58,3 +60,11 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
 def test_the_servers_do_not_see_the_callers_own_settings(monkeypatch):
     monkeypatch.setenv("PGPORT", "1")
     assert "PGPORT" not in postgres._environment()
+
+
+def test_a_users_tables_are_not_in_the_ledgers_schema(redrive_database):
+    with psycopg.connect(redrive_database, autocommit=True) as connection:
+        migrate(connection)
+        connection.execute("create table bill (id integer)")
+        row = connection.execute("select schemaname from pg_tables where tablename = 'bill'")
+        assert row.fetchall() == [("public",)]

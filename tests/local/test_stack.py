@@ -114,7 +114,7 @@ def test_a_running_stack_keeps_its_ports(shared, option):
     home, _ = shared
     refused = home.run("up", option, "19999")
     assert refused.returncode == 2
-    assert "not 19999; end it first with `redrive local down`" in refused.stderr
+    assert "not 19999; stop it first with `redrive local down`" in refused.stderr
 
 
 def test_a_stack_without_security_is_not_secured_later(shared):
@@ -168,7 +168,7 @@ def test_up_starts_only_what_died_and_down_ends_all_of_it(home):
     assert after["postgres"] != before["postgres"]
 
     assert home.run("status").returncode == 0
-    assert home.run("down").stdout == "Ended kafka-1, postgres.\n"
+    assert home.run("down").stdout == "Stopped kafka-1, postgres.\n"
     assert gone(processes)
     assert home.run("status").returncode == 1
     assert home.run("down").stdout == "Nothing was running.\n"
@@ -202,7 +202,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path):
     try:
         postgres.prepare()
         (postgres.data / "postgresql.conf").write_text("no_such_setting = 1\n")
-        with pytest.raises(LocalError, match=r"(?s)postgres ended at once; .*no_such_setting"):
+        with pytest.raises(LocalError, match=r"(?s)postgres exited at once; .*no_such_setting"):
             postgres.start()
         assert not postgres.running
     finally:
@@ -222,7 +222,7 @@ def test_three_brokers_survive_the_loss_of_one(home):
     assert produce(answer["bootstrap"], "kept", b"still durable") == [None]
     assert first_value(answer["bootstrap"], "kept") == b"still durable"
 
-    assert home.run("down", "--delete").stdout == "Ended kafka-2, kafka-3, postgres.\n"
+    assert home.run("down", "--delete").stdout == "Stopped kafka-2, kafka-3, postgres.\n"
     assert wait_until(lambda: gone(processes), 60)
     assert not (home.folder / "local").exists()
 

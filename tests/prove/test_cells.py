@@ -11,38 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from driver import planted
+from planted import IDS_INSERTED_AFTER_THE_WORK, OFFSETS_COMMITTED_FIRST, Bug
 
 from redrive.local.waiting import wait_until
-
-CLAIM_AFTER_WORK = (
-    "delivery/unit.py",
-    """            await self._claim(session)
-            begin = monotonic()
-            if self._lot.in_one_call:
-                await self._call_together(session)
-            else:
-                await self._call_one_by_one(session, min(until, begin + UNIT_SECONDS))
-""",
-    """            begin = monotonic()
-            if self._lot.in_one_call:
-                await self._call_together(session)
-            else:
-                await self._call_one_by_one(session, min(until, begin + UNIT_SECONDS))
-            await self._claim(session)
-""",
-)
-COMMIT_BEFORE_WORK = (
-    "engines/worker/loop.py",
-    "            if self._dispatcher.offer(each.processor, each.within(records)):\n",
-    """            each.tracker.receive([record.offset for record in records])
-            each.tracker.complete([record.offset for record in records], each.tracker.epoch)
-            self._commits.commit_now([each])
-            each.tracker.assign()
-            each.processor.epoch = each.tracker.epoch
-            if self._dispatcher.offer(each.processor, each.within(records)):
-""",
-)
 
 
 def prove(*options: str, source: Path | None = None) -> tuple[int, list[dict[str, object]]]:
@@ -83,13 +54,13 @@ def test_a_cell_of_spark_is_as_the_table_says() -> None:
 @pytest.mark.parametrize(
     ("bug", "delivery", "moment"),
     [
-        (CLAIM_AFTER_WORK, "idempotent", "after database commit"),
-        (COMMIT_BEFORE_WORK, "at-least-once", "after POST and INSERT"),
+        (IDS_INSERTED_AFTER_THE_WORK, "idempotent", "after database commit"),
+        (OFFSETS_COMMITTED_FIRST, "at-least-once", "after POST and INSERT"),
     ],
     ids=["ids inserted after the work", "offsets committed first"],
 )
-def test_a_planted_bug_makes_cells_differ(tmp_path, bug, delivery, moment) -> None:
-    source = planted(tmp_path, *bug)
+def test_a_planted_bug_makes_cells_differ(tmp_path, bug: Bug, delivery, moment) -> None:
+    source = bug.planted(tmp_path)
     code, cells = prove("--delivery", delivery, "--moment", moment, source=source)
     assert not all(cell["agrees"] for cell in cells)
     assert code == 1
@@ -110,7 +81,7 @@ def test_a_signal_ends_what_was_started() -> None:
         proof.send_signal(signal.SIGTERM)
         told = proof.communicate(timeout=60)[1]
     assert proof.returncode == 1
-    assert told.endswith("redrive: stopped before all of it was proved\n")
+    assert told.endswith("redrive: stopped before the proof was complete\n")
     assert not psutil.wait_procs(started, timeout=30)[1]
 
 

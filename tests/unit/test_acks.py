@@ -11,7 +11,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
 )
 
@@ -20,9 +19,8 @@ from redrive.processing import done_beyond
 from redrive.processing.acks import AckTracker
 
 
-def tracker_at(offset: int | None = None) -> tuple[AckTracker, int]:
-    tracker = AckTracker()
-    return tracker, tracker.assign(None if offset is None else Position(offset))
+def tracker_at(offset: int) -> AckTracker:
+    return AckTracker(Position(offset))
 
 
 def committable(tracker: AckTracker) -> int | None:
@@ -38,112 +36,88 @@ def test_nothing_is_committable_before_anything_is_known() -> None:
 
 
 def test_the_end_of_the_completed_prefix_is_committed_not_the_highest_offset() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     tracker.receive([0, 1, 2, 3])
-    tracker.complete([3, 1], epoch)
+    tracker.complete([3, 1])
     assert committable(tracker) == 0
-    tracker.complete([0], epoch)
+    tracker.complete([0])
     assert committable(tracker) == 2
 
 
 def test_offsets_with_gaps_are_followed_as_received() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     tracker.receive([5, 9, 30])
-    tracker.complete([5], epoch)
+    tracker.complete([5])
     assert committable(tracker) == 9
-    tracker.complete([9, 30], epoch)
+    tracker.complete([9, 30])
     assert committable(tracker) == 31
 
 
 def test_a_gap_at_the_end_of_a_range_is_passed_once_all_before_it_is_complete() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     tracker.receive([0, 1])
     tracker.received_up_to(7)
     assert committable(tracker) == 0
-    tracker.complete([0, 1], epoch)
+    tracker.complete([0, 1])
     assert committable(tracker) == 7
 
 
 def test_a_range_without_any_record_is_passed() -> None:
-    tracker, _ = tracker_at(3)
+    tracker = tracker_at(3)
     tracker.received_up_to(12)
     assert committable(tracker) == 12
 
 
-def test_completions_of_an_earlier_assignment_do_not_count() -> None:
-    tracker, old = tracker_at(0)
-    tracker.receive([0, 1])
-    tracker.revoke()
-    new = tracker.assign(Position(0))
-    tracker.receive([0, 1])
-    tracker.complete([0, 1], old)
-    assert committable(tracker) == 0
-    tracker.complete([0], new)
-    assert committable(tracker) == 1
-
-
-def test_nothing_is_committable_after_revoke() -> None:
-    tracker, epoch = tracker_at(0)
-    tracker.receive([0])
-    tracker.revoke()
-    tracker.complete([0], epoch)
-    assert tracker.position() is None
-
-
 def test_offsets_given_back_run_again_and_those_under_way_do_not() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     tracker.receive([0, 1, 2, 3])
-    tracker.complete([3], epoch)
-    tracker.give_back([1], epoch)
+    tracker.complete([3])
+    tracker.give_back([1])
     assert tracker.in_flight == 2
     assert list(tracker.receive([1, 2, 3, 4])) == [1, 4]
-    tracker.complete([0, 1, 2, 4], epoch)
+    tracker.complete([0, 1, 2, 4])
     assert committable(tracker) == 5
 
 
 def test_what_was_completed_before_the_read_position_went_back_is_not_run_again() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     tracker.receive([0, 1])
-    tracker.complete([0, 1], epoch)
+    tracker.complete([0, 1])
     assert list(tracker.receive([0, 1, 2])) == [2]
 
 
 def test_offsets_done_beyond_the_gap_are_not_run_again_after_a_crash() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     tracker.receive(range(10))
-    tracker.complete([0, 2, 3, 4, 9], epoch)
-    after = AckTracker()
-    after.assign(tracker.position())
+    tracker.complete([0, 2, 3, 4, 9])
+    after = AckTracker(tracker.position())
     assert list(after.receive(range(1, 12))) == [1, 5, 6, 7, 8, 10, 11]
 
 
 def test_what_was_done_before_the_crash_is_still_known_after_the_next_one() -> None:
-    first, epoch = tracker_at(0)
+    first = tracker_at(0)
     first.receive(range(10))
-    first.complete([5, 6, 8], epoch)
-    second = AckTracker()
-    second.assign(first.position())
+    first.complete([5, 6, 8])
+    second = AckTracker(first.position())
     second.receive([0, 1])  # it crashes before it has even read that far
-    third = AckTracker()
-    third.assign(second.position())
+    third = AckTracker(second.position())
     assert list(third.receive(range(10))) == [0, 1, 2, 3, 4, 7, 9]
 
 
 def test_metadata_of_somebody_else_is_no_reason_to_skip_anything() -> None:
     for metadata in ("", "someone's note", "r1:", "r1:!!!", "r1:gA==", "r1:AAA=", "r1:AQ=="):
-        tracker = AckTracker()
-        tracker.assign(Position(3, metadata))
+        tracker = AckTracker(Position(3, metadata))
         assert list(tracker.receive([3, 4, 5])) == [3, 4, 5], metadata
 
 
 def test_completion_from_many_threads_in_any_order() -> None:
-    tracker, epoch = tracker_at(0)
+    tracker = tracker_at(0)
     offsets = list(range(0, 40_000, 2))
     tracker.receive(offsets)
     Random(1).shuffle(offsets)
     lots = [offsets[start : start + 7] for start in range(0, len(offsets), 7)]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda lot: tracker.complete(lot, epoch), lots))
+        list(threads.map(tracker.complete, lots))
     assert committable(tracker) == 39_999
     assert tracker.in_flight == 0
 
@@ -218,7 +192,6 @@ class TrackerMachine(RuleBasedStateMachine):
         self.end = 0
         self.done: set[int] = set()  # durably complete, ever
         self.committed: Position | None = None
-        self.old_epochs: list[int] = []
 
     @initialize()
     def begin(self) -> None:
@@ -260,7 +233,7 @@ class TrackerMachine(RuleBasedStateMachine):
     def complete(self, data: st.DataObject) -> None:
         if self.running:
             some = data.draw(st.sets(st.sampled_from(sorted(self.running))))
-            self.tracker.complete(some, self.epoch)
+            self.tracker.complete(some)
             self.running -= some
             self.completed |= some
             self.done |= some
@@ -269,17 +242,9 @@ class TrackerMachine(RuleBasedStateMachine):
     def give_back(self, data: st.DataObject) -> None:
         if self.running:
             some = data.draw(st.sets(st.sampled_from(sorted(self.running)), min_size=1))
-            self.tracker.give_back(some, self.epoch)
+            self.tracker.give_back(some)
             self.running -= some
             self.position = min(self.position, *some)
-
-    @precondition(lambda self: self.old_epochs)
-    @rule(data=st.data())
-    def complete_too_late(self, data: st.DataObject) -> None:
-        before = self.tracker.position()
-        some = data.draw(st.sets(st.integers(0, max(self.end, 1))))
-        self.tracker.complete(some, data.draw(st.sampled_from(self.old_epochs)))
-        assert self.tracker.position() == before
 
     @rule()
     def commit(self) -> None:
@@ -289,13 +254,10 @@ class TrackerMachine(RuleBasedStateMachine):
 
     @rule()
     def crash_and_take_up_again(self) -> None:
-        self.old_epochs.append(self.epoch)
-        self.tracker.revoke()
-        assert self.tracker.position() is None
         self.take_up()
 
     def take_up(self) -> None:
-        self.epoch = self.tracker.assign(self.committed)
+        self.tracker = AckTracker(self.committed)
         self.position = self.received = 0 if self.committed is None else self.committed.offset
         self.reached_end = 0
         self.running: set[int] = set()

@@ -162,23 +162,23 @@ def test_every_mistake_of_an_app_is_told_at_once():
         "commit is 'never'; it can be 'batch' or 'immediate'",
         "on_data_loss is 'ignore'; it can be 'stop' or 'continue'",
         'two handlers for "a" (handle and handle)',
-        'handler of "b c": that is not a name a Kafka topic can have',
+        'handler of "b c": that is not a valid Kafka topic name',
         "handler of \"b c\": retry is '5m'; write RetryPolicy('5m')",
         "handler of \"b c\": timeout: 'soon' is not a duration",
         'handler of "c": test_every_mistake_of_an_app_is_told_at_once.<locals>.<lambda> must take',
         'handler of "d": batch is 0',
         "handler of \"e\": ack is 'later'",
-        'handler of "f": manual acks belong to single records',
-        'handler of "h": generating yields, and would never run',
-        'handler of "i": timeout is 0: every call would be over time at once',
-        'handler of "j": decode is the module json; write a function of it, such as',
+        'handler of "f": manual acks work only for single records',
+        'handler of "h": generating yields, so its body would never run',
+        'handler of "i": timeout is 0: every call would time out at once',
+        'handler of "j": decode is the module json; give one of its functions, such as',
         'handler of "j": id=fetched is async',
         'handler of "j": payload=fetched is async',
-        "handler of \"k\": decode is 'json'; it must be a function of the value's bytes",
+        "handler of \"k\": decode is 'json'; it must be a function that takes the value's bytes",
         'handler of "l": decode=fetched is async or yields',
         'handler of "m": decode=recover must take (value)',
-        "recovery generating_recovery yields, and would never run",
-        'a recovery for "nothing", which has no handler',
+        "recovery generating_recovery yields, so its body would never run",
+        'there is a recovery for "nothing", but no handler',
         "two recoveries for the app",
         "must take (record, error, ctx)",
         'resource "opened" is defined twice',
@@ -211,16 +211,16 @@ def opened():
         (App("items"), "it has no handlers"),
         (app_with("items.dead"), "that is one of the app's own topics"),
         (app_with("items.retry.5m", retry=RetryPolicy("5m")), "one of the app's own topics"),
-        (app_with("x" * 250), "not a name a Kafka topic can have"),
-        (app_with(".."), "not a name a Kafka topic can have"),
+        (app_with("x" * 250), "not a valid Kafka topic name"),
+        (app_with(".."), "not a valid Kafka topic name"),
         (app_with(app=App("items", concurrency="4")), "concurrency is '4'"),
         (app_with(app=App("items", delivery="transaction"), ack="manual"), "cannot be combined"),
         (app_with(batch="10"), "batch is '10'"),
         (app_with(id="order_id"), r"write id=field\('order_id'\) .* or id=header\('order_id'\)"),
         (app_with(id=7), "id is 7; it can be"),
-        (app_with(id=key, id_scope="a b"), "id_scope is 'a b'; it can be"),
-        (app_with(id=key, id_scope=7), "id_scope is 7; it can be"),
-        (app_with(id_scope="payments"), "there is no id=: give it one"),
+        (app_with(id=key, id_scope="a b"), "id_scope is 'a b'; it must be"),
+        (app_with(id=key, id_scope=7), "id_scope is 7; it must be"),
+        (app_with(id_scope="payments"), "id_scope= has no effect without id=: add id="),
         (app_with(payload="data"), "payload is 'data'; it must be a function"),
         (app_with(name=""), "the name must be"),
         (app_with(name=None), "the name must be"),
@@ -237,7 +237,8 @@ def test_an_option_that_does_not_exist_is_named_with_the_one_that_is_meant():
     close, setting, unknown = (told.removeprefix('app "items": ') for told in mistakes_of(app))
     assert close == "concurency= is not an option of App(): did you mean concurrency=?"
     assert setting == "bootstap= is not an option of App(): did you mean bootstrap=?"
-    assert unknown.startswith("colour= is not an option of App(): there are delivery, ordering,")
+    said = "colour= is not an option of App(): known options: delivery, ordering,"
+    assert unknown.startswith(said)
     assert app.settings == {}
 
 
@@ -275,12 +276,12 @@ def test_spark_refuses_what_only_the_worker_can_do_and_says_so():
     app.check("worker")
     problems = mistakes_of(app, "spark")
     assert [problem.partition(": ")[2].split(";")[0] for problem in problems] == [
-        'handler of "a": GiveBack exists on the worker only',
+        'handler of "a": GiveBack works only on the worker',
         (
-            'handler of "c": timeout= of a function that is not async exists on the worker only:'
-            " a task cannot go on without it"
+            'handler of "c": timeout= on a function that is not async works only on the worker: a'
+            " Spark task cannot go on without it"
         ),
-        "commit= exists on the worker only: on Spark each task commits",
+        "commit= works only on the worker: on Spark each task commits",
     ]
 
 

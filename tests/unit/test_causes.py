@@ -7,8 +7,7 @@ import logging
 
 import pytest
 
-from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy
-from redrive.engines import cause_log
+from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy, tuning
 from redrive.engines.cause_log import CauseLog
 from redrive.fingerprint import Fingerprint
 from redrive.processing import causes
@@ -126,7 +125,6 @@ def noted(policy, function, recover=None):
     clock = VirtualClock()
     scope = Scope(app, {}, clock=clock)
     tracker = AckTracker()
-    tracker.assign(None)
     processor = PartitionProcessor(scope, TopicPartition("orders", 0), tracker)
 
     def sink(_, report):
@@ -202,7 +200,7 @@ def test_a_new_cause_is_said_at_once_with_its_trace(told, caplog):
         f" (orders[0]@0, attempt 2, cause {found.id})"
     )
     assert line.levelno == logging.INFO
-    assert "Traceback: all" in caplog.text, "by whichever formatter"
+    assert "Traceback: all" in logging.Formatter().format(line)
     assert (line.app, line.topic, line.outcome, line.count) == ("shop", "orders", "park", 1)
     assert line.frames == ["shop:handle"]
 
@@ -220,16 +218,16 @@ def test_after_that_it_is_summed_up_once_a_minute(told, caplog, clock):
     for offset in range(1, 1001):
         told.take([seen(2, offset=offset)])
     assert len(caplog.records) == 1
-    clock.now += cause_log.EVERY
+    clock.now += tuning.CAUSES_EVERY
     told.take([seen(1, offset=1001)])
     assert len(caplog.records) == 2
     line = caplog.records[1]
     assert line.getMessage().startswith(
-        "orders: 2,001 more parked within 60 s, 2,002 in all: KeyError: 'price' in shop:handle"
+        "orders: 2,001 more parked within 60 s, 2,002 in total: KeyError: 'price' in shop:handle"
         " (orders[0]@1001"
     )
     assert not line.exc_text
-    clock.now += cause_log.EVERY
+    clock.now += tuning.CAUSES_EVERY
     told.tick()
     assert len(caplog.records) == 2, "nothing new, nothing said"
 
@@ -238,12 +236,12 @@ def test_at_the_end_the_rest_is_said(told, caplog):
     told.take([seen()])
     told.take([seen()])
     told.sum_up()
-    assert "1 more parked within 0 s, 2 in all" in caplog.text
+    assert "1 more parked within 0 s, 2 in total" in caplog.text
 
 
 def test_a_cause_that_was_not_seen_for_long_is_new_again(told, caplog, clock):
     told.take([seen()])
-    clock.now += cause_log.FORGET + 1
+    clock.now += tuning.CAUSES_FORGOTTEN_AFTER + 1
     told.tick()
     told.take([seen()])
     assert [line.getMessage()[:28] for line in caplog.records] == [
@@ -252,7 +250,7 @@ def test_a_cause_that_was_not_seen_for_long_is_new_again(told, caplog, clock):
 
 
 def test_so_many_causes_are_remembered_and_no_more(told, caplog):
-    for number in range(cause_log.MOST + 10):
+    for number in range(tuning.MOST_CAUSES + 10):
         told.take([seen(error=f"Error{number}")])
-    assert len(caplog.records) == cause_log.MOST + 1
+    assert len(caplog.records) == tuning.MOST_CAUSES + 1
     assert "(others)" in caplog.records[-1].getMessage()

@@ -126,13 +126,18 @@ def test_all_mistakes_at_once_each_with_its_place(tmp_path):
         f"{file}: bootstrap: must be text, not int",
         f'{file}: databse: is not a setting: did you mean "database"?',
         f'{file}: security.protocl: is not a setting: did you mean "security.protocol"?',
-        f"{file}: librdkafka.acks: cannot be given: redrive sets it: its guarantees stand on it",
+        (
+            f"{file}: librdkafka.acks: cannot be set:"
+            " redrive sets it itself: its guarantees depend on it"
+        ),
     ]
 
 
 def test_a_name_like_nothing_known_gets_the_list(tmp_path):
     (found,) = mistakes({"quux": 1}, folder=tmp_path)
-    assert found.startswith("argument quux: is not a setting: known are bootstrap, database, ")
+    assert found.startswith(
+        "argument quux: is not a setting: known settings: bootstrap, database, "
+    )
 
 
 def test_variables_of_other_parts_are_left_alone(tmp_path):
@@ -189,7 +194,7 @@ def test_sasl_by_hand_needs_no_password(tmp_path):
 )
 def test_what_guarantees_stand_on_cannot_be_changed(tmp_path, name):
     (found,) = mistakes({"librdkafka": {name: "x"}}, folder=tmp_path)
-    assert found.startswith(f"argument librdkafka.{name}: cannot be given: ")
+    assert found.startswith(f"argument librdkafka.{name}: cannot be set: ")
 
 
 def test_a_value_that_no_client_library_takes(tmp_path):
@@ -228,6 +233,15 @@ def test_settings_are_safe_to_print(tmp_path, caplog):
     assert "postgresql://me:***@db/shop" in shown
     assert "77" in shown
     assert settings.librdkafka["ssl.key.pem"].reveal() == "hunter2"
+
+
+def test_what_an_app_was_given_is_safe_to_print(tmp_path):
+    app = App("shop", **HIDDEN)
+    shown = f"{app.settings} {vars(app)}"
+    assert "hunter2" not in shown
+    assert "very-private" not in shown
+    assert "postgresql://me:***@db/shop" in shown
+    assert load(app.settings, folder=tmp_path) == load(HIDDEN, folder=tmp_path)
 
 
 def test_mistakes_do_not_print_secrets(tmp_path):
@@ -299,7 +313,7 @@ def test_an_address_that_is_not_understood_is_a_mistake_and_none_of_it_is_shown(
     assert str(Dsn(dsn)) == "***"
     for given in (dsn, Dsn(dsn)):
         (found,) = mistakes({"database": given}, folder=tmp_path)
-        assert found.startswith("argument database: is not an address that PostgreSQL understands")
+        assert found.startswith("argument database: is not a PostgreSQL address")
         assert "ter2" not in found
 
 

@@ -72,6 +72,21 @@ def test_what_is_buried_in_one_topic_is_forgotten_there_only() -> None:
         assert [*map(str, sim.store.rows)] == ["7 of orders"]
 
 
+def test_a_record_whose_handler_is_gone_is_forgotten_where_it_was_known() -> None:
+    app, _ = two_topics(id_scope="money")
+    without = made("idempotent", RetryPolicy("5m"))
+    without.handler("orders")(print)
+    with Simulation(app, db=Database()) as sim:
+        sim.send("refunds", {"id": 7})
+        sim.run()
+        assert [*map(str, sim.store.rows)] == ["7 of money"]
+        again = {"db": Database(), "clock": sim.clock, "broker": sim.broker, "store": sim.store}
+        with Simulation(without, **again) as later:
+            later.run_until_empty()
+            assert [dead.reason for dead in later.dead] == ["no-handler"]
+            assert not later.store.rows
+
+
 # Records that bring no id
 
 

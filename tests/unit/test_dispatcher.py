@@ -12,10 +12,11 @@ from redrive.choices import Ordering
 from redrive.envelope import fresh
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
-from redrive.processing.work import PENDING, Lot
+from redrive.processing.work import PENDING
 from redrive.record import Record, TopicPartition
 from redrive.testing import VirtualClock
 
@@ -38,7 +39,6 @@ class Desk:
     def partition(self, number: int = 0, *, delay: int | None = None) -> PartitionProcessor:
         topic = "t" if delay is None else "desk.retry.1s"
         tracker = AckTracker()
-        tracker.assign()
         processor = PartitionProcessor(
             self.scope, TopicPartition(topic, number), tracker, delay=delay
         )
@@ -71,7 +71,8 @@ class Desk:
         return lots
 
     def finish(self, lot: Lot) -> None:
-        self.dispatcher.report(lot, [None] * (len(lot.works) - lot.reported))
+        lot.results.extend([None] * (len(lot.works) - lot.reported))
+        self.dispatcher.report(lot)
 
 
 def keys_of(lot: Lot) -> set[str]:
@@ -193,7 +194,8 @@ def test_a_hot_key_that_waits_for_its_acknowledgement_has_no_thread() -> None:
     desk = Desk(concurrency=4, ack="manual")
     desk.fresh([f"hot {n}" for n in range(4)] * 1_000)
     for lot in desk.take_all():
-        desk.dispatcher.report(lot, [PENDING])
+        lot.results.append(PENDING)
+        desk.dispatcher.report(lot)
     assert desk.scope.long_lanes.running == 0
 
 

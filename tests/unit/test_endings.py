@@ -88,6 +88,13 @@ def test_an_old_look_proves_nothing(run):
     assert [over(), over(), over()] == [False, False, False]
 
 
+def test_a_clock_that_is_set_back_begins_the_proof_anew(run):
+    over = ending("empty", run, run.clock)
+    assert look(run, over, "main", "retry") == [False, False]
+    run.clock.set(run.clock.now() - 3_600_000)
+    assert look(run, over, "main", "retry", "main") == [False, False, True]
+
+
 def test_a_record_parked_between_two_looks_is_waited_for(run):
     over = ending("empty", run, run.clock)
     assert look(run, over, "main") == [False]

@@ -19,6 +19,7 @@ from redrive.envelope import (
 OURS = {
     "redrive-app": "items",
     "redrive-id": "7",
+    "redrive-id-scope": "stock",
     "redrive-origin-topic": "item.update",
     "redrive-origin-partition": "3",
     "redrive-origin-offset": "17",
@@ -35,6 +36,7 @@ OURS = {
 ENVELOPE = Envelope(
     app="items",
     id="7",
+    id_scope="stock",
     origin_topic="item.update",
     origin_partition=3,
     origin_offset=17,
@@ -55,6 +57,7 @@ ENVELOPES = st.builds(
     Envelope,
     app=NAME,
     id=NAME,
+    id_scope=st.none() | NAME,
     origin_topic=NAME,
     origin_partition=st.integers(0, 2**31 - 1),
     origin_offset=MILLISECONDS,
@@ -131,7 +134,7 @@ def test_a_record_seen_for_the_first_time_knows_its_origin_and_has_one_attempt()
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"attempt": "0"}, "redrive-attempt is '0', not a number that it can be"),
+        ({"attempt": "0"}, "redrive-attempt is '0', not a number in its range"),
         ({"attempt": "-1"}, "redrive-attempt is '-1'"),
         ({"attempt": "two"}, "redrive-attempt is 'two'"),
         ({"attempt": "1_0"}, "redrive-attempt is '1_0'"),
@@ -217,8 +220,8 @@ class NotText(Exception):
     [
         (ValueError("no"), "ValueError", "no"),
         (ValueError(), "ValueError", ""),
-        (Silent(), "test_envelope.Silent", "(no text: RuntimeError in Silent.__str__)"),
-        (NotText(), "test_envelope.NotText", "(no text: TypeError in NotText.__str__)"),
+        (Silent(), "test_envelope.Silent", "(no message: RuntimeError in Silent.__str__)"),
+        (NotText(), "test_envelope.NotText", "(no message: TypeError in NotText.__str__)"),
         (ValueError("lone \ud800"), "ValueError", "lone \\ud800"),
         (ValueError("x" * 1024), "ValueError", "x" * 1024),
         (ValueError("x" * 1025), "ValueError", "x" * 1021 + "..."),

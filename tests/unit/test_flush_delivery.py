@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from redrive.delivery.flush import Complete, FlushDelivery
-from redrive.delivery.refusing import REFUSED_LONGEST, REFUSED_WAIT
+from redrive.delivery.refusing import REFUSED_LONGEST, REFUSED_WAIT, RefusingTopics
 from redrive.errors import LedgerError, PublishError
 from redrive.kafka.errors import BrokerError, publish_error, refusal
 from redrive.processing.outcomes import Outcome, Report, Sent
@@ -208,6 +208,24 @@ def test_those_refused_later_do_not_keep_the_first_waiting(setup):
     assert sorted(setup.partition.settled) == list(range(11))
 
 
+def test_who_is_refused_again_while_others_are_taken_is_tried_again_later(setup):
+    """Of one topic, a partition may take writes while another does not."""
+    setup.broker.refuse("out", error="NOT_ENOUGH_REPLICAS", times=3)
+    setup.take(report(sent=[0, 1]))
+    setup.delivery.pump()
+    setup.clock.advance(REFUSED_WAIT)
+    setup.delivery.pump()
+    assert setup.partition.settled == [1]
+    assert setup.delivery.refused == 1
+    due = setup.delivery.next_due()
+    assert due is not None
+    assert due > setup.clock.now()
+    setup.clock.advance(REFUSED_LONGEST)
+    setup.delivery.pump()
+    assert setup.partition.settled == [1, 0]
+    assert setup.delivery.refusal == ""
+
+
 def test_a_write_that_was_durable_is_not_written_twice(setup):
     setup.broker.refuse("dead", times=1)
     both = Report()
@@ -243,13 +261,17 @@ def test_a_refusal_that_names_nobody_is_everybodys(setup):
     assert setup.delivery.refused == 2
 
 
-def test_dead_letters_are_forgotten_before_they_are_settled_so_that_a_replay_is_handled(setup):
+def test_dead_letters_are_forgotten_before_they_are_written_so_that_a_replay_is_handled(setup):
     setup.partition.database_is_down = True
     setup.take(report(done=[0], dead=[1]))
     assert ended(setup.delivery.pump()) == ([], 1)
     assert (setup.partition.settled, setup.partition.forgotten) == ([0], [])
-    setup.partition.database_is_down = False
+    assert setup.values("dead") == []
     setup.clock.advance(REFUSED_WAIT)
+    assert ended(setup.delivery.pump()) == ([], 0)
+    assert setup.delivery.refused == 1
+    setup.partition.database_is_down = False
+    setup.clock.advance(2 * REFUSED_WAIT)
     assert ended(setup.delivery.pump()) == ([1], 0)
     assert (setup.partition.settled, setup.partition.forgotten) == ([0, 1], [1])
     assert setup.values("dead") == [b"1"]
@@ -286,7 +308,8 @@ def test_a_topic_that_takes_nothing_is_not_tried_again_and_told_once(setup, capl
 def test_a_topic_is_asked_about_before_the_first_write_to_it(setup):
     sent_to: set[str] = set()
     known: set[str] = set()
-    setup.delivery = FlushDelivery(setup, setup.clock, sent_to, known)  # type: ignore[arg-type]  # -- a publisher
+    topics = RefusingTopics(setup.refusing, setup.clock, known=known)
+    setup.delivery = FlushDelivery(setup, setup.clock, sent_to, topics)  # type: ignore[arg-type]  # -- a publisher
     setup.broker.delete("out")
     for offset in range(3):
         setup.take(report(sent=[offset]))
@@ -333,6 +356,27 @@ def test_who_waits_behind_a_partition_that_went_is_tried(setup):
     setup.clock.advance(REFUSED_LONGEST)
     setup.delivery.pump()
     assert (setup.values("out"), setup.partition.settled) == ([b"2"], [2])
+
+
+def test_so_is_who_waits_behind_one_that_goes_as_it_is_tried(setup, monkeypatch):
+    gone = Partition()
+
+    def taken_away_meanwhile(topics: Collection[str]) -> dict[str, PublishError]:
+        gone.closed = True
+        return {}
+
+    setup.broker.delete("out")
+    setup.take(report(sent=[1]), gone)
+    setup.delivery.pump()
+    setup.take(report(sent=[2]))
+    setup.delivery.pump()
+    setup.broker.create("out")
+    setup.clock.advance(REFUSED_LONGEST)
+    monkeypatch.setattr(setup.broker, "refusing", taken_away_meanwhile)
+    for _ in range(3):
+        setup.delivery.pump()
+    assert (setup.values("out"), setup.partition.settled) == ([b"2"], [2])
+    assert (setup.delivery.refused, setup.delivery.next_due()) == (0, None)
 
 
 def test_one_topic_that_takes_nothing_does_not_keep_another_waiting_that_does_again(setup):
@@ -396,6 +440,167 @@ def test_who_was_only_in_bad_company_is_written_by_itself(setup):
     assert ended(setup.delivery.pump()) == ([], 2)
     assert setup.alone == [False, True]
     assert setup.values("out") == [b"1", b"3"]
+
+
+def of_key(key: bytes | None, offset: int, *topics: str) -> Report:
+    made = Report()
+    writes = [Write(topic, key, b"%d" % offset) for topic in topics or ("out",)]
+    made.sent = [(offset, writes, Record("in", 0, offset))]
+    return made
+
+
+def pump_until_nothing_waits(setup: Setup) -> None:
+    while setup.delivery.outstanding or setup.delivery.refused:
+        setup.clock.advance(REFUSED_LONGEST)
+        setup.delivery.pump()
+
+
+def test_nobody_overtakes_a_message_of_its_key_that_waits_for_brokers(setup):
+    setup.broker.refuse("out", error="_MSG_TIMED_OUT", times=1)
+    setup.take(of_key(b"a", 0))
+    setup.delivery.pump()
+    for offset, key in enumerate([b"a", b"b", b"a"], 1):
+        setup.take(of_key(key, offset))
+        setup.delivery.pump()
+    assert setup.values("out") == [b"2"]  # others go on
+    assert setup.delivery.refused == 3
+    pump_until_nothing_waits(setup)
+    assert setup.values("out") == [b"2", b"0", b"1", b"3"]
+    assert setup.partition.settled == [2, 0, 1, 3]
+
+
+def test_nor_one_that_was_only_in_bad_company(setup, monkeypatch):
+    whole = setup.broker.hand_over
+
+    def once(writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
+        monkeypatch.setattr(setup.broker, "hand_over", whole)
+        setup.take(of_key(b"a", 1))
+        reasons = [publish_error("out", 0, "MSG_SIZE_TOO_LARGE") for _ in writes]
+        return MemoryHandover(refusal(writes, reasons, len(writes)))
+
+    monkeypatch.setattr(setup.broker, "hand_over", once)
+    setup.take(of_key(b"a", 0))
+    pump_until_nothing_waits(setup)
+    assert setup.values("out") == [b"0", b"1"]
+
+
+def test_nor_one_that_waits_for_another_topic_too(setup):
+    setup.broker.create("more")
+    setup.broker.refuse("more")
+    setup.broker.refuse("out", error="_MSG_TIMED_OUT", times=3)
+    setup.take(of_key(b"a", 0, "out", "more"))
+    setup.take(of_key(b"a", 1))
+    setup.take(of_key(b"b", 2))
+    setup.delivery.pump()
+    for _ in range(5):
+        setup.clock.advance(REFUSED_LONGEST)
+        setup.delivery.pump()
+    assert setup.values("out") == [b"2"]
+    setup.broker.accept("more")
+    pump_until_nothing_waits(setup)
+    assert setup.values("out") == [b"2", b"0", b"1"]
+
+
+def test_nor_does_one_that_was_refused_again_come_after_those_it_came_before(setup):
+    setup.broker.create("more")
+    setup.broker.refuse("more")
+    setup.broker.refuse("out", error="_MSG_TIMED_OUT", times=3)  # both, and the first once more
+    setup.take(of_key(b"a", 0))
+    setup.take(of_key(b"a", 1, "out", "more"))
+    setup.delivery.pump()
+    setup.clock.advance(REFUSED_WAIT)
+    setup.delivery.pump()
+    setup.broker.accept("more")
+    pump_until_nothing_waits(setup)
+    assert setup.values("out") == [b"0", b"1"]
+
+
+def test_nor_does_one_that_is_too_large_overtake_one_that_waits_for_brokers(setup, monkeypatch):
+    whole = setup.broker.hand_over
+
+    def once(writes: Sequence[Write], *, alone: bool = False) -> MemoryHandover:
+        monkeypatch.setattr(setup.broker, "hand_over", whole)
+        reasons = [publish_error("out", 0, why) for why in ("_MSG_TIMED_OUT", "MSG_SIZE_TOO_LARGE")]
+        return MemoryHandover(refusal(writes, reasons, len(writes)))
+
+    monkeypatch.setattr(setup.broker, "hand_over", once)
+    setup.take(of_key(b"a", 0))
+    setup.take(of_key(b"a", 1))
+    pump_until_nothing_waits(setup)
+    assert setup.values("out") == [b"0", b"1"]
+
+
+def test_a_topic_that_takes_writes_again_is_written_to_whatever_else_its_first_record_waits_for(
+    setup,
+):
+    setup.broker.create("more")
+    setup.broker.refuse("more")
+    setup.broker.refuse("out")
+    setup.take(of_key(b"a", 0, "out", "more"))
+    setup.delivery.pump()
+    setup.take(of_key(b"b", 1))
+    setup.delivery.pump()
+    setup.broker.accept("out")
+    for _ in range(3):
+        setup.clock.advance(REFUSED_LONGEST)
+        setup.delivery.pump()
+    setup.take(of_key(None, 2))
+    setup.delivery.pump()
+    assert setup.values("out") == [b"1", b"2"]
+    setup.broker.accept("more")
+    pump_until_nothing_waits(setup)
+    assert setup.values("out") == [b"1", b"2", b"0"]
+
+
+def test_so_it_is_when_that_record_has_gone_with_its_partition(setup):
+    gone = Partition()
+    setup.broker.refuse("dead")
+    setup.broker.refuse("out")
+    setup.take(report(dead=[9]))
+    setup.take(of_key(b"a", 0), gone)
+    setup.delivery.pump()
+    setup.take(of_key(b"b", 1))
+    setup.delivery.pump()
+    gone.closed = True
+    setup.clock.advance(REFUSED_LONGEST)
+    setup.delivery.pump()
+    setup.broker.accept("out")
+    for _ in range(3):
+        setup.clock.advance(REFUSED_LONGEST)
+        setup.delivery.pump()
+    assert setup.values("out") == [b"1"]
+
+
+def test_the_key_of_a_record_that_has_gone_with_its_partition_keeps_nobody_waiting(setup):
+    gone = Partition()
+    setup.broker.refuse("dead")
+    setup.take(report(dead=[9]))
+    setup.broker.refuse("out", error="_MSG_TIMED_OUT", times=1)
+    setup.take(of_key(b"a", 0), gone)
+    setup.delivery.pump()
+    gone.closed = True
+    setup.clock.advance(REFUSED_LONGEST)
+    setup.delivery.pump()
+    setup.take(of_key(b"a", 1))
+    setup.delivery.pump()
+    assert setup.values("out") == [b"1"]
+
+
+def test_who_waits_behind_one_whose_partition_went_does_not_wait_for_another_topic(setup):
+    gone = Partition()
+    setup.broker.delete("dead")
+    setup.take(report(dead=[9]))
+    setup.broker.refuse("out", error="_MSG_TIMED_OUT", times=1)
+    setup.take(of_key(b"a", 0), gone)
+    setup.delivery.pump()
+    setup.take(of_key(b"a", 1))
+    setup.delivery.pump()
+    gone.closed = True
+    setup.clock.advance(REFUSED_LONGEST)
+    for _ in range(3):
+        setup.delivery.pump()
+    assert setup.values("out") == [b"1"]
+    assert setup.delivery.refused == 1
 
 
 def test_a_dead_letter_that_is_too_large_waits_until_somebody_makes_room(setup):

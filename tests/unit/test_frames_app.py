@@ -26,7 +26,7 @@ def test_a_frame_handler_runs_on_spark(delivery):
 
 
 def test_on_the_worker_it_is_a_mistake():
-    assert "DataFrames exist on Spark only" in problems(framed(), "worker")
+    assert "DataFrames exist only on Spark" in problems(framed(), "worker")
 
 
 def test_an_app_has_one_frame_handler_and_no_others():
@@ -39,7 +39,7 @@ def test_an_app_has_one_frame_handler_and_no_others():
 
 @pytest.mark.parametrize("delivery", ["idempotent", "outbox", "idempotent+outbox"])
 def test_a_database_transaction_cannot_be_around_a_frame(delivery):
-    assert "at-least-once or transaction" in problems(framed(delivery=delivery))
+    assert "at-least-once and transaction" in problems(framed(delivery=delivery))
 
 
 def test_what_is_for_single_records_is_refused_all_at_once():

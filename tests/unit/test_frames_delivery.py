@@ -10,22 +10,31 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from memory_engine import MemoryTransactions
 
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
+from redrive.delivery.refusing import RefusingTopics
+from redrive.engines.spark import marks
 from redrive.engines.spark.frames.accounts import RowsError
+from redrive.engines.spark.frames.chunks import Chunk
 from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.ready import Lots
-from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter
+from redrive.engines.spark.frames.refusals import Refusals
+from redrive.engines.spark.frames.writers import FlushWriter, TransactionWriter
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import Envelope, parse
-from redrive.errors import PublishError
+from redrive.kafka.errors import NotAllowedError
+from redrive.kafka.room import Room
 from redrive.messages import Messages
 from redrive.ports import Position
-from redrive.processing.causes import Seen
+from redrive.processing.causes import Seen, Tally
+from redrive.processing.done_beyond import still_at
+from redrive.processing.notes import without_notes
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing import MemoryBroker, VirtualClock
+from redrive.tuning import TRANSACTION_BYTES
 
 PLACE = TopicPartition("orders", 0)
 HEAVY = 20_000_000
@@ -59,6 +68,15 @@ SCHEMA = pa.schema(
         ("failed", pa.list_(_FAILED)),
     ]
 )
+
+
+def nothing_refused() -> dict[str, Any]:
+    """What writers are given, where all that they write is taken."""
+    topics = RefusingTopics(lambda _: {}, VirtualClock())
+    never: Any = None
+    app = App("shop")
+    app.frame("orders")(lambda frame: frame)
+    return {"refusals": Refusals(topics, never), "tally": Tally(app)}
 
 
 class Kafka(MemoryBroker):
@@ -97,18 +115,22 @@ class World:
     def send(self, *values: bytes) -> None:
         self.kafka.publish([Write("orders", b"k", value) for value in values])
 
-    def delivery(self, end: int, *, place=PLACE, start: int = 0, delay=None, again=False):
+    def delivery(
+        self, end: int, *, place=PLACE, start: int = 0, delay=None, again=False, noted: str = ""
+    ):
         process: Any = SimpleNamespace(
             app=self.app,
             log=self.kafka,
             progress=self.progress,
             publisher=self.kafka,
             clock=self.clock,
+            known_topics=set(),
+            marks=None,
         )
         return Delivery(
             self.spec,
             process,
-            Range(*place, start, end, delay),
+            Range(*place, start, end, delay, noted, topic_id="ID"),
             topic_id="ID",
             now=self.clock.now(),
             again=again,
@@ -210,7 +232,7 @@ def test_a_frame_sends_where_it_has_declared_to_or_its_run_ends(world, sends, re
     world.send(b"a")
     delivery = world.delivery(1)
     if refused:
-        with pytest.raises(RowsError, match=r"send\(\) to 'out': it is not among the topics"):
+        with pytest.raises(RowsError, match=r"send\(\) to 'out': sends= does not declare it"):
             delivery.take(rows(row(0, 0)))
     else:
         delivery.take(rows(row(0, 0)))
@@ -352,15 +374,137 @@ def test_what_an_attempt_before_has_committed_is_not_written_again(world):
     assert world.committed() == 3
 
 
-def test_a_refused_write_holds_its_row_and_those_behind_it(world):
+def test_what_was_committed_for_a_topic_that_was_made_again_is_no_attempt_before(world):
     world.send(b"a", b"b", b"c")
-    delivery = world.delivery(3)
-    gone = [{"topic": "nowhere", "key": None, "value": b"v", "headers": None}]
-    delivery.take(rows(row(0, 0), row(1, 1, sends=gone), row(2, 2)))
-    with pytest.raises(PublishError, match="nowhere"):
-        delivery.finish()
-    assert world.committed() == 1
-    assert delivery.report().end == 1
+    late = marks.labelled(Position(2), topic_id="the one before", run="run")
+    world.progress.commit({PLACE: late})
+    delivery = world.delivery(3, again=True)
+    delivery.take(rows(row(0, 0), row(1, 1), row(2, 2)))
+    delivery.finish()
+    assert world.values("out") == [b"out 0", b"out 1", b"out 2"]
+
+
+def sends(topic: str, value: bytes = b"v") -> list[dict[str, Any]]:
+    return [{"topic": topic, "key": None, "value": value, "headers": None}]
+
+
+@pytest.fixture(params=["at-least-once", "transaction"])
+def either(request, world, monkeypatch) -> World:
+    """Whatever makes rows durable."""
+    if request.param == "transaction":
+        producer = MemoryTransactions(world.kafka, world.app)
+        making = "redrive.engines.spark.frames.delivery"
+        monkeypatch.setattr(f"{making}.TransactionalProducer", lambda *_: producer)
+        monkeypatch.setattr(f"{making}.marks.look", lambda *_: None)
+        world.app = App("shop", retry=RetryPolicy("1s"), delivery="transaction")
+        world.app.frame("orders")(lambda frame: frame)
+    return world
+
+
+def test_a_refused_write_holds_its_row_and_those_behind_it(either):
+    either.send(b"a", b"b", b"c", b"d")
+    delivery = either.delivery(4)
+    gone = sends("nowhere")
+    delivery.take(rows(row(0, 0), row(1, 1, "park"), row(2, 2, sends=gone), row(3, 3, sends=gone)))
+    delivery.finish()
+    report = delivery.report()
+    assert either.values("out") == [b"out 0"]
+    assert (either.committed(), report.end, report.counts) == (2, 2, {"done": 1, "park": 1})
+    assert len(report.causes) == 1
+    assert (report.refused, report.trouble) == (2, "")
+    ((topic, kind, why),) = report.refusals
+    assert (topic, kind) == ("nowhere", "topic")
+    assert "the topic does not exist" in why
+
+
+def test_what_a_run_before_has_noted_as_done_needs_no_row_and_stays_noted(either):
+    either.send(b"a", b"b", b"c", b"d", b"e", b"f")
+    noted = still_at(0, [(1, 2), (4, 5)])
+    either.progress.commit({PLACE: noted})
+    delivery = either.delivery(6, noted=noted.metadata)
+    delivery.take(rows(row(0, 0), row(2, 2), row(3, 3, sends=sends("away"))))
+    delivery.finish()
+    delivery.close()
+    assert without_notes(either.progress.committed([PLACE])[PLACE]) == still_at(3, [(4, 5)])
+    either.kafka.create("away", 1, {})
+    delivery = either.delivery(6, start=3, noted=still_at(3, [(4, 5)]).metadata)
+    delivery.take(rows(row(0, 3, sends=sends("away")), row(2, 5)))
+    delivery.finish()
+    delivery.close()
+    assert without_notes(either.progress.committed([PLACE])[PLACE]) == Position(6)
+    assert either.values("out") == [b"out 0", b"out 2", b"out 5"]
+
+
+def test_a_range_ends_at_a_row_that_waits(either):
+    either.send(b"a", b"b")
+    delivery = either.delivery(2)
+    delivery.take(rows(row(0, 0, sends=sends("nowhere"))))
+    assert delivery.cut
+    delivery.take(rows(row(1, 1)))  # however much more comes
+    delivery.finish()
+    assert delivery.report().refused == 1
+    assert (either.values("out"), either.committed()) == ([], None)
+
+
+def test_a_message_that_its_topic_does_not_take_has_its_row_buried(either):
+    either.kafka.configure("out", {"max.message.bytes": "200"})
+    either.send(b"a", b"b", b"c")
+    delivery = either.delivery(3)
+    large = sends("out", b"x" * 500)
+    delivery.take(rows(row(0, 0), row(1, 1, sends=large * 2), row(2, 2)))
+    delivery.finish()
+    assert either.values("out") == [b"out 0", b"out 2"]
+    (letter,) = either.kafka.records("shop.dead")
+    envelope = parse(letter.headers)
+    assert (letter.value, envelope.dead_reason) == (b"b", "refused-write")
+    assert "larger than the topic allows" in (envelope.error_message or "")
+    report = delivery.report()
+    assert (either.committed(), report.counts) == (3, {"done": 2, "bury": 1})
+    assert (report.refused, [each["count"] for each in report.causes]) == (0, [1])
+
+
+def test_a_dead_topic_that_does_not_take_it_holds_its_row(either):
+    either.kafka.configure("out", {"max.message.bytes": "200"})
+    either.kafka.configure("shop.dead", {"max.message.bytes": "10"})
+    either.send(b"a", b"b", b"c")
+    delivery = either.delivery(3)
+    delivery.take(rows(row(0, 0), row(1, 1, sends=sends("out", b"x" * 500)), row(2, 2)))
+    delivery.finish()
+    report = delivery.report()
+    assert (either.committed(), report.refused, report.counts) == (1, 1, {"done": 1})
+    assert [each[0] for each in report.refusals] == ["shop.dead"]
+    assert either.values("shop.dead") == []
+
+
+def test_a_write_that_is_not_allowed_ends_the_run(either):
+    either.kafka.refuse("out", error="TOPIC_AUTHORIZATION_FAILED")
+    either.send(b"a")
+    delivery = either.delivery(1)
+    with pytest.raises(NotAllowedError, match="grant WRITE on topic out"):
+        (delivery.take(rows(row(0, 0))), delivery.finish())
+    assert either.committed() is None
+
+
+def with_bytes(batch: pa.RecordBatch, text: str, found: bytes) -> pa.RecordBatch:
+    """The same with another text of as many bytes, as Spark makes them of any."""
+    whole = batch.serialize().to_pybytes()
+    assert len(text) == len(found)
+    assert text.encode() in whole
+    return pa.ipc.read_record_batch(pa.py_buffer(whole.replace(text.encode(), found)), SCHEMA)
+
+
+def test_texts_that_are_not_utf8_do_not_end_the_run(world):
+    world.send(b"a", b"b")
+    headers = [{"key": "name", "value": b"kept"}]
+    sends = [{"topic": "out", "key": None, "value": b"v", "headers": headers}]
+    delivery = world.delivery(2)
+    batch = with_bytes(rows(row(0, 0, sends=sends), row(1, 1, "bury")), "name", b"na\xffe")
+    delivery.take(with_bytes(batch, "because", b"bec\xffuse"))
+    delivery.finish()
+    (sent,) = world.kafka.records("out")
+    (letter,) = world.kafka.records("shop.dead")
+    assert sent.headers == (("na\\xffe", b"kept"),)
+    assert parse(letter.headers).error_message == "bec\\xffuse"
 
 
 def test_a_record_at_fault_is_buried_and_passed(world):
@@ -377,6 +521,7 @@ class Producer:
     """Notes what each transaction holds."""
 
     def __init__(self) -> None:
+        self.room = Room()
         self.commits: list[tuple[int, int]] = []
 
     def commit(self, writes: list[Write], positions: dict[TopicPartition, Position]) -> None:
@@ -384,45 +529,61 @@ class Producer:
 
 
 def test_transactions_take_writes_and_progress_of_whole_chunks_together(monkeypatch):
-    monkeypatch.setattr("redrive.engines.spark.frames.writers.TRANSACTION", 4)
+    monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 4)
     producer: Any = Producer()
-    writer = TransactionWriter(producer, PLACE, start=0)
+    writer = TransactionWriter(producer, PLACE, start=0, **nothing_refused())
     for end in (2, 4, 6):
-        writer.put(Chunk(end, Messages([Write("out", None, b"v")] * 2), rows=2))
+        writer.put(Chunk(end, Messages([Write("out", None, b"v")] * 2)))
     writer.finish()
     writer.close()
     assert producer.commits == [(4, 4), (2, 6)]
     assert writer.committed == 6
 
 
-class Slow:
-    """A publisher whose messages are under way until the test says otherwise."""
+class Busy:
+    """A publisher whose producer is never idle unless it is waited for: as Kafka's it knows how
+    many messages are under way, and not whose they are."""
 
     def __init__(self) -> None:
-        self.handed: list[SimpleNamespace] = []
+        self.under_way = 0
 
-    def hand_over(self, writes: list[Write]) -> SimpleNamespace:
-        handed = SimpleNamespace(outstanding=len(writes), error=lambda: None, poll=self.poll)
-        self.handed.append(handed)
-        return handed
+    def hand_over(self, writes: list[Write]) -> Busy:
+        self.under_way += len(writes)
+        return self
+
+    @property
+    def outstanding(self) -> int:
+        return self.under_way
 
     def poll(self, seconds: float) -> None:
-        assert not seconds, "it waits for messages while there is more to do"
+        if seconds:
+            self.under_way = 0
+
+    def error(self) -> None:
+        return None
 
 
-def test_while_there_is_more_to_do_only_what_is_durable_is_committed(world):
-    slow: Any = Slow()
-    writer = FlushWriter(slow, world.progress, PLACE, start=0, every=0)
-    writer.put(Chunk(1, Messages([Write("out", None, b"v")])))
-    writer.put(Chunk(2, Messages([Write("out", None, b"v")])))
+def test_progress_is_committed_while_there_is_more_to_do(world):
+    busy: Any = Busy()
+    writer = FlushWriter(busy, world.progress, PLACE, start=0, every=0, **nothing_refused())
+    for end in (1, 2, 3):
+        writer.put(Chunk(end, Messages([Write("out", None, b"v")])))
+        assert (busy.under_way, world.committed()) == (0, end)
+
+
+def test_it_is_not_waited_for_more_often_than_progress_is_to_be_committed(world):
+    busy: Any = Busy()
+    writer = FlushWriter(busy, world.progress, PLACE, start=0, every=3600, **nothing_refused())
+    for end in (1, 2, 3):
+        writer.put(Chunk(end, Messages([Write("out", None, b"v")])))
+    assert busy.under_way == 3
     assert world.committed() is None
-    slow.handed[0].outstanding = 0
-    writer.put(Chunk(3, Messages([Write("out", None, b"v")])))
-    assert world.committed() == 1
 
 
 def test_what_is_written_and_not_durable_is_bounded_by_its_weight(world):
-    writer = FlushWriter(world.kafka, world.progress, PLACE, start=0, every=3600)
+    writer = FlushWriter(
+        world.kafka, world.progress, PLACE, start=0, every=3600, **nothing_refused()
+    )
     seen = []
     for number in range(1, 5):
         writer.put(Chunk(number, Messages([Write("out", None, b"v")]), [0], weight=HEAVY))
@@ -431,14 +592,60 @@ def test_what_is_written_and_not_durable_is_bounded_by_its_weight(world):
 
 
 def test_a_transaction_is_bounded_by_its_weight():
-    committed = []
-    producer: Any = SimpleNamespace(commit=lambda _, positions: committed.append(positions))
-    writer = TransactionWriter(producer, PLACE, start=0)
+    producer: Any = Producer()
+    writer = TransactionWriter(producer, PLACE, start=0, **nothing_refused())
     for number in range(1, 5):
-        writer.put(Chunk(number, rows=1, weight=HEAVY))
+        writer.put(Chunk(number, weight=TRANSACTION_BYTES // 2))
     writer.finish()
     writer.close()
-    assert committed == [{PLACE: Position(2)}, {PLACE: Position(4)}]
+    assert producer.commits == [(0, 2), (0, 4)]
+
+
+def transacting(world: World, monkeypatch: pytest.MonkeyPatch, end: int, **more: Any) -> Any:
+    """A delivery whose writes go into transactions of at most four messages."""
+    monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 4)
+    producer: Any = Producer()
+    delivery = world.delivery(end, **more)
+    delivery._writer = TransactionWriter(producer, PLACE, start=0, **nothing_refused())
+    return producer, delivery
+
+
+def test_rows_that_send_more_than_one_transaction_takes_are_halved(world, monkeypatch):
+    producer, delivery = transacting(world, monkeypatch, 5)
+    sends = [{"topic": "out", "key": None, "value": b"v", "headers": None}]
+    delivery.take(rows(*(row(n, n, sends=sends * (9 if n == 4 else 1)) for n in range(5))))
+    delivery.finish()
+    delivery.close()
+    assert producer.commits == [(4, 4), (9, 5)]  # one row's messages are never parted
+
+
+def test_rows_that_weigh_more_than_one_transaction_takes_are_halved(world, monkeypatch):
+    monkeypatch.setattr("redrive.kafka.room.TRANSACTION_BYTES", 25_000)
+    producer, delivery = transacting(world, monkeypatch, 4)
+    monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 100)
+    heavy = [{"topic": "out", "key": None, "value": b"v" * 10_000, "headers": None}]
+    delivery.take(rows(*(row(n, n, sends=heavy) for n in range(4))))
+    delivery.finish()
+    delivery.close()
+    assert producer.commits == [(2, 2), (2, 4)]
+
+
+def test_records_that_fail_together_do_not_go_into_one_transaction(world, monkeypatch):
+    world.send(*(b"%d" % n for n in range(10)))
+    producer, delivery = transacting(world, monkeypatch, 10)
+    delivery.fail(ValueError("no"))
+    delivery.close()
+    assert producer.commits == [(4, 4), (4, 8), (2, 10)]
+
+
+def test_records_that_are_not_for_the_handler_do_not_go_into_one_transaction(world, monkeypatch):
+    broken = (("redrive-app", b"shop"),)
+    world.kafka.publish([Write("shop.retry.1s", b"k", b"v", broken) for _ in range(10)])
+    place = TopicPartition("shop.retry.1s", 0)
+    producer, delivery = transacting(world, monkeypatch, 10, place=place, delay=1000)
+    delivery.finish()
+    delivery.close()
+    assert producer.commits == [(4, 4), (4, 8), (2, 10)]
 
 
 @pytest.mark.parametrize(

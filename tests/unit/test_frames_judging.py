@@ -117,3 +117,15 @@ def test_a_record_that_waited_for_a_recovery_is_buried_as_it_was_decided():
     judged = judge(delay=1000).unseen(parked(dead_reason="exhausted"))
     assert not isinstance(judged, ForHandler | NotDue)
     assert (judged.kind, judged.reason) == ("bury", "exhausted")
+
+
+def test_a_record_of_a_topic_that_the_frame_handler_has_not_waits_for_a_version_that_has():
+    judged = judge(delay=1000).unseen(parked(origin_topic="refunds"))
+    assert not isinstance(judged, ForHandler | NotDue)
+    assert (judged.kind, judged.reason, judged.writes[0].topic) == (
+        "hop",
+        "no-handler",
+        "shop.retry.2s",
+    )
+    assert parse(judged.writes[0].headers).unhandled_since == NOW
+    assert isinstance(judge(delay=1000).unseen(parked(origin_topic="refunds", due=NOW + 1)), NotDue)

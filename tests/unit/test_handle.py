@@ -9,9 +9,12 @@ import pytest
 
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
+from redrive.engines.ahead import Ahead
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.planner import Status
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.under_way import UnderWay
+from redrive.tuning import BATCH_GRACE
 
 
 class Query:
@@ -95,11 +98,18 @@ def test_a_lane_whose_planner_has_stopped_is_not_waited_for(handle):
     handle.stop(1000)
 
 
+def test_a_batch_that_is_far_over_its_deadline_is_said_while_it_is_waited_for(handle, caplog):
+    handle._under_way = UnderWay(-BATCH_GRACE)  # as if it were over at once
+    with handle._under_way.batch("main", 7):
+        assert not handle.await_termination(0)
+    assert "main lane: batch 7 has been under way for" in caplog.text
+
+
 def test_what_the_planners_saw_last_is_known_after_the_end(handle):
-    sees(handle, "retry", parked={"shop.retry.5s": 3})
+    sees(handle, "retry", ahead=Ahead({"shop.retry.5s": 3}))
     handle.check()
     handle.stop()
-    assert handle.status("retry")["parked"] == {"shop.retry.5s": 3}
+    assert handle.share("retry") == Ahead({"shop.retry.5s": 3})
 
 
 def test_a_planner_that_cannot_go_on_ends_the_run_with_its_sentence(handle):
@@ -178,6 +188,18 @@ def test_a_task_that_was_fenced_ends_the_run(handle):
     assert handle._spec.stop_file.exists()
     with pytest.raises(RunError, match="fenced off"):
         handle.check()
+
+
+def test_batches_in_which_nothing_is_due_yet_do_not_follow_each_other_at_once(handle):
+    """The planner goes by the broker's time, records by their writers' too."""
+    report = {"start": 5, "end": 5, "counts": {}, "trouble": "", "fatal": ""}
+    waits = [handle._wait_after("retry", [report]) for _ in range(20)]
+    assert waits == sorted(waits)
+    assert (0 < waits[0] < 0.2, waits[-1]) == (True, 1.0)
+    for news in ({"end": 6}, {"counts": {"done": 1}}, {"died": {}}):
+        assert handle._wait_after("main", [report | news, report]) == 0
+    assert handle._wait_after("retry", [report | {"end": 6}]) == 0
+    assert handle._wait_after("retry", [report]) == waits[0]
 
 
 def test_the_run_ends_when_its_ending_is_reached(handle, monkeypatch):

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from redrive import App, ContextError, InPlace, Retry, RetryPolicy
+from redrive import App, Backoff, ContextError, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.testing import Simulation
 
 
-def batch_app(function, *, size=10, is_async=False, **options):
-    app = App("items")
+def batch_app(function, *, size=10, is_async=False, delivery="at-least-once", **options):
+    app = App("items", delivery=delivery)
 
     async def call(records, ctx):
         function(records, ctx)
@@ -92,6 +92,37 @@ def test_a_batch_that_raises_is_tried_one_by_one_and_only_the_failing_ones_fail(
     assert calls == [[b"1", b"bad", b"2"], [b"1"], [b"bad"], [b"2"]]
     assert dead_values(sim) == [(b"bad", "exhausted")]
     assert [sent.value for sent in sim.sent("done")] == [b"1", b"1"]  # of those that were done
+
+
+@pytest.mark.parametrize("fails", ["handler", "decoder"])
+@pytest.mark.parametrize("first", [InPlace, GiveBack])
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_nobody_overtakes_a_record_of_its_key_that_is_tried_again(is_async, delivery, first, fails):
+    calls, handled = [], []
+
+    def try_it(value):
+        calls.append(value)
+        if value == b"a2" and calls.count(value) < 5:
+            raise Retry("not yet")
+        return value
+
+    def handle(records, ctx):
+        for record in records if fails == "handler" else ():
+            try_it(record.value)
+        handled.extend(record.value for record in records)
+
+    app = batch_app(
+        handle,
+        is_async=is_async,
+        delivery=delivery,
+        decode=try_it if fails == "decoder" else None,
+        retry=RetryPolicy(first=first(9, Backoff("1s", factor=1, jitter=0))),
+    )
+    sim = run(app, "a1", "b1", "a2", "b2", "a3", "b3", keys="ab")
+    assert [value for value in handled if value[:1] == b"a"] == [b"a1", b"a2", b"a3"]
+    assert sorted(handled) == [b"a1", b"a2", b"a3", b"b1", b"b2", b"b3"]
+    assert (sim.lag, sim.dead) == (0, [])
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -111,7 +111,7 @@ def test_what_a_call_returns_to_be_done_later_never_counts_as_done(function, cho
 
 @pytest.mark.parametrize("function", [generator, async_generator, Yields(), YieldsAsync()])
 def test_a_function_that_yields_is_refused_at_the_start(function):
-    with pytest.raises(ConfigurationError, match="yields, and would never run"):
+    with pytest.raises(ConfigurationError, match="yields, so its body would never run"):
         app_with(function).check()
 
 

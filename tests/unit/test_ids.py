@@ -86,7 +86,7 @@ def test_text_and_its_bytes_are_the_same_id(text):
 
 @pytest.mark.parametrize("given", [1.5, True, ["7"], {"id": 7}, object()])
 def test_anything_else_is_refused_with_what_was_given(given):
-    with pytest.raises(TypeError, match="a message id is text, bytes or a whole number"):
+    with pytest.raises(TypeError, match="a message id must be a string, bytes or an integer"):
         as_text(given)
 
 

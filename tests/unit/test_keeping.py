@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 from memory_engine import make_spec
 
-from redrive.engines.spark import keeping
+from redrive.engines.spark import keeping, runtime
 from redrive.engines.spark.keeping import Kept
 
 
@@ -66,7 +67,7 @@ def test_what_another_process_made_before_it_forked_is_not_closed(monkeypatch):
 
 
 def test_what_does_not_close_holds_up_nobody(monkeypatch, caplog):
-    monkeypatch.setattr(keeping, "_TO_CLOSE", 0.1)
+    monkeypatch.setattr(keeping, "KEPT_TO_CLOSE", 0.1)
     going_on = threading.Event()
 
     class Hanging(Thing):
@@ -83,3 +84,9 @@ def test_what_does_not_close_holds_up_nobody(monkeypatch, caplog):
     assert "the warehouse does not answer" in caplog.text
     assert isinstance(kept.get(make_spec(run="3-c"), Thing), Thing)
     going_on.set()
+
+
+def test_closing_everything_ends_no_process():
+    """Only a worker of Spark's that ends anyway has an alarm set: others would die of it."""
+    runtime.close_all()
+    assert signal.alarm(0) == 0

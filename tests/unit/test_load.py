@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from redrive.app import App
 from redrive.errors import ConfigurationError
-from redrive.loading import load_app
+from redrive.loading import load_app, target_of
 
 NUMBERS = itertools.count()
 SHOP = "from redrive.app import App\napp = App('shop')\nother = App('other')\nnumber = 7\n"
@@ -78,7 +79,7 @@ def test_an_attribute_that_is_not_there_names_those_that_are(module):
 
 def test_a_module_without_apps(module):
     name = module("x = 1\n")
-    assert mistake(f"{name}:app").startswith(f"module {name} has no app: it has no App; make one")
+    assert mistake(f"{name}:app").startswith(f"module {name} has no app: it has no App; create one")
 
 
 def test_something_else_than_an_app(module):
@@ -93,7 +94,7 @@ def test_names_that_name_no_app(target):
 
 
 def test_main_is_refused_with_a_hint():
-    assert "move it to a module of its own" in mistake("__main__:app")
+    assert "move it to its own module" in mistake("__main__:app")
 
 
 @pytest.mark.parametrize(
@@ -139,3 +140,23 @@ def test_causes_are_shown(module):
 def test_the_folder_can_be_given(tmp_path, module):
     name = module(SHOP, folder="elsewhere")
     assert load_app(f"{name}:app", Path(tmp_path / "elsewhere")).name == "shop"
+
+
+def test_an_app_that_a_program_has_is_named_as_a_command_would(module):
+    name = module(SHOP)
+    app = load_app(f"{name}:app")
+    assert target_of(app) == f"{name}:app"
+    assert load_app(target_of(app)) is app
+    assert target_of(App("nowhere")) == "module:app"
+
+
+@pytest.mark.parametrize("how", [["program.py"], ["-m", "program"]])
+def test_an_app_in_the_file_that_is_run_is_named_by_the_file(tmp_path, how):
+    (tmp_path / "program.py").write_text(
+        "from redrive import App\nfrom redrive.loading import target_of\n"
+        "app = App('shop')\nprint(target_of(app))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, *how], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "program:app\n"

@@ -11,12 +11,13 @@ from redrive import App
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import InlineExecutor, executor_for
-from redrive.processing.long_running import LONG, LongRunning
+from redrive.processing.long_running import LongRunning
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition
 from redrive.testing.clock import VirtualClock
+from redrive.tuning import LONG_RUNNING
 
 
 class Held:
@@ -58,9 +59,7 @@ class World:
 
 
 def tracker():
-    made = AckTracker()
-    made.assign(None)
-    return made
+    return AckTracker()
 
 
 def records(*values):
@@ -97,10 +96,10 @@ def test_the_oldest_handler_is_known_whichever_way_its_record_went(
     assert held.begun.wait(30)
     oldest = world.dispatcher.oldest()
     assert oldest.current.place == "orders[0]@0"
-    world.now = oldest.since + LONG - 2
+    world.now = oldest.since + LONG_RUNNING - 2
     world.long.look()
     assert not caplog.records
-    world.now = oldest.since + LONG
+    world.now = oldest.since + LONG_RUNNING
     world.long.look()
     world.long.look()
     (line,) = caplog.records
@@ -110,7 +109,7 @@ def test_the_oldest_handler_is_known_whichever_way_its_record_went(
         _, first, *_ = line.getMessage().splitlines()
         assert first.endswith(f"in {function}"), "from where the user's code begins"
         assert "self.over.wait(30)" in line.getMessage(), "to where it stands"
-    world.now += 2 * LONG
+    world.now += 2 * LONG_RUNNING
     world.long.look()
     assert len(caplog.records) == 2, "and again after twice as long"
     held.over.set()
@@ -128,7 +127,8 @@ def test_it_is_known_of_records_that_run_in_the_callers_own_thread():
     executor = InlineExecutor(world.scope, Resources(app))
     executor.start(world.dispatcher)
     world.dispatcher.add(world.processor)
-    assert world.dispatcher.run_at_once(world.processor, records(b"a", b"b"), float("inf")) == 2
+    world.offer(b"a", b"b")
+    executor.run()
     assert [lot.thread for lot in seen] == [threading.get_ident()] * 2
     assert world.dispatcher.oldest() is None
     executor.close()
@@ -152,8 +152,8 @@ def test_one_that_will_be_ended_in_time_is_not_spoken_of(held, caplog):
 
 
 def test_it_is_looked_for_in_a_thread_of_its_own_where_nobody_else_can(held, caplog, monkeypatch):
-    monkeypatch.setattr("redrive.processing.long_running.EVERY", 0.001)
-    monkeypatch.setattr("redrive.processing.long_running.LONG", 0.0)
+    monkeypatch.setattr("redrive.processing.long_running.LONG_RUNNING_EVERY", 0.001)
+    monkeypatch.setattr("redrive.processing.long_running.LONG_RUNNING", 0.0)
     app = App("shop")
     app.handler("orders")(held.plain)
     world = World(app)

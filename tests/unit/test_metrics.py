@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from redrive import App, RetryPolicy
+from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Figures
-from redrive.engines.metrics import RunCollector
 from redrive.engines.spark.metrics import SparkCollector
-from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.fingerprint import Fingerprint
 from redrive.processing.causes import Cause, Seen
@@ -24,9 +24,13 @@ class Run:
         self.app.handler("orders")(lambda record, ctx: None)
         self.figures = Figures()
         self.statuses = {}
+        self.shares = {}
 
     def status(self, lane):
         return self.statuses.get(lane, {})
+
+    def share(self, lane):
+        return self.shares.get(lane, Ahead())
 
     def batch_seconds(self, lane):
         return 12.0 if lane == "main" else None
@@ -35,6 +39,7 @@ class Run:
 @pytest.fixture
 def run(monkeypatch):
     monkeypatch.setattr("redrive.engines.figures.time", lambda: 1.7e9)
+    monkeypatch.setattr("redrive.engines.metrics.time", lambda: 90.0)
     run = Run()
     report = {"topic": "orders", "counts": {"done": 8, "park": 2}, "lateness": [], "trouble": ""}
     run.figures.add("main", [json.dumps(report)])
@@ -43,8 +48,15 @@ def run(monkeypatch):
     run.figures.failed("retry", "a worker died")
     dead = Cause("bury", "orders", Fingerprint("exhausted", "ValueError"))
     run.figures.count_dead([Seen(dead, 2, 0, 0)], run.app.handlers)
-    run.statuses["main"] = {"lag": 7, "in_flight": 5, "lost": ["orders[0]: gone"], "trouble": "x"}
-    run.statuses["retry"] = {"parked": {"shop.retry.5s": 3}, "next_due": {"shop.retry.5s": 1500}}
+    lost = ["orders[0]: gone"]
+    run.statuses["main"] = {"refused": 3, "in_flight": 5, "lost": lost, "trouble": "x"}
+    run.shares["main"] = Ahead({"orders": 7})
+    run.shares["retry"] = Ahead(
+        {"shop.retry.5s": 3, "shop.retry.1h": 0},
+        {"shop.retry.5s": 2, "shop.retry.1h": 0},
+        {"shop.retry.5s": 60_000},
+        {"shop.retry.5s": 91_500},
+    )
     return run
 
 
@@ -56,7 +68,7 @@ def shown(run):
 
 
 class Worker(Run):
-    assigned = refused = 0
+    assigned = 0
 
     def __init__(self):
         super().__init__()
@@ -69,7 +81,7 @@ class Worker(Run):
     ("collector", "run"), [(SparkCollector, Run()), (WorkerCollector, Worker())]
 )
 def test_all_that_are_declared_are_shown_and_no_others(collector, run):
-    declared = {each.name: each.kind for each in (*RunCollector.FIGURES, *collector.FIGURES)}
+    declared = {each.name: each.kind for each in collector.FIGURES}
     shown = {
         metric.name + ("_total" if metric.type == "counter" else ""): metric.type
         for metric in collector(run).collect()
@@ -90,14 +102,20 @@ def test_all_that_are_declared_are_shown_and_no_others(collector, run):
         'redrive_last_batch_timestamp_seconds{app="shop",lane="retry"} 1.7e+09',
         'redrive_batches_total{app="shop",lane="main"} 1.0',
         'redrive_failed_batches_total{app="shop",lane="retry"} 1.0',
-        'redrive_lag_records{app="shop",lane="main"} 7.0',
+        'redrive_lag_records{app="shop",lane="main",topic="orders"} 7.0',
+        'redrive_lag_records{app="shop",lane="retry",topic="shop.retry.5s"} 3.0',
         'redrive_in_flight_records{app="shop",lane="main"} 5.0',
+        'redrive_refused_writes{app="shop"} 3.0',
         'redrive_trouble{app="shop",lane="main"} 1.0',
         'redrive_trouble{app="shop",lane="retry"} 0.0',
         'redrive_data_losses_total{app="shop",lane="main",partition="orders[0]"} 1.0',
         'redrive_parked_records{app="shop",topic="shop.retry.5s"} 3.0',
         'redrive_parked_records{app="shop",topic="shop.retry.1h"} 0.0',
-        'redrive_next_due_timestamp_seconds{app="shop",topic="shop.retry.5s"} 1.5',
+        'redrive_due_records{app="shop",topic="shop.retry.5s"} 2.0',
+        'redrive_due_records{app="shop",topic="shop.retry.1h"} 0.0',
+        'redrive_due_age_seconds{app="shop",topic="shop.retry.5s"} 30.0',
+        'redrive_due_age_seconds{app="shop",topic="shop.retry.1h"} 0.0',
+        'redrive_next_due_timestamp_seconds{app="shop",topic="shop.retry.5s"} 91.5',
         'redrive_lateness_seconds_bucket{app="shop",le="0.05"} 1.0',
         'redrive_lateness_seconds_bucket{app="shop",le="0.5"} 1.0',
         'redrive_lateness_seconds_bucket{app="shop",le="1.0"} 2.0',

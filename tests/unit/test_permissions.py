@@ -25,8 +25,14 @@ from redrive.record import TopicPartition
 ROOT = Path(__file__).parents[2]
 
 
-def make_app(*, redeliver: Any = "handler", sends: Any = ("invoices",), **choices: Any) -> App:
-    app = App("shop", retry=RetryPolicy("5s 1h", redeliver=redeliver), **choices)
+def make_app(
+    *,
+    redeliver: Any = "handler",
+    sends: Any = ("invoices",),
+    delays: Any = ("5s 1h",),
+    **choices: Any,
+) -> App:
+    app = App("shop", retry=RetryPolicy(*delays, redeliver=redeliver), **choices)
     app.handler("orders", sends=sends)(lambda record, ctx: None)
     return app
 
@@ -39,6 +45,7 @@ VARIANTS = [
     make_app(delivery="outbox"),
     make_app(delivery="idempotent+outbox"),
     make_app(delivery="transaction"),
+    make_app(delays=()),
 ]
 
 
@@ -49,8 +56,7 @@ def shown(app: App, purpose: Purpose = "run") -> list[str]:
 def test_of_a_run():
     assert shown(make_app(sends=())) == [
         "READ on topic orders",
-        "READ and WRITE on topic shop.retry.5s",
-        "READ and WRITE on topic shop.retry.1h",
+        "READ and WRITE on topics that begin with shop.retry.",
         "WRITE on topic shop.dead",
         "READ on group shop",
     ]
@@ -67,6 +73,17 @@ def test_of_a_run():
 )
 def test_what_more_a_choice_needs(choices, more):
     assert more in shown(make_app(**choices))
+
+
+def test_what_an_earlier_version_parked_can_be_read_without_any_policy():
+    app = App("shop", was="store", retry=RetryPolicy())
+    app.handler("orders")(lambda record, ctx: None)
+    assert not app.delay_topics
+    assert shown(app)[1:3] == [
+        "READ on topics that begin with shop.retry.",
+        "READ on topics that begin with store.retry.",
+    ]
+    assert shown(app)[-2:] == ["READ on group shop", "READ on group store"]
 
 
 def test_with_an_outbox_the_relay_writes_what_is_sent():
@@ -86,13 +103,16 @@ def test_what_is_lacking_and_what_nobody_knows():
         Permission("delay topics", "topic", "a", ("READ", "WRITE")),
         Permission("dead topic", "topic", "b", ("WRITE",)),
         Permission("group", "group", "a", ("READ",)),
+        Permission("group", "group", "b", ("READ",)),
     ]
     allowed: Any = {
         ("topic", "a"): frozenset({"READ", "DESCRIBE"}),
         ("topic", "b"): None,
         ("group", "a"): frozenset({"READ", "DESCRIBE"}),
+        ("group", "b"): frozenset(),
     }
-    assert [str(one) for one in lacking(needed, allowed)] == ["WRITE on topic a"]
+    refused = [str(one) for one in lacking(needed, allowed)]
+    assert refused == ["WRITE on topic a", "READ on group b"]
 
 
 def test_as_kafkas_own_tool_wants_it():
@@ -100,7 +120,8 @@ def test_as_kafkas_own_tool_wants_it():
     lines = kafka_acls(permissions(app), "shop")
     add = "--add --allow-principal 'User:shop'"
     assert lines[0] == f"{add} --operation Read --topic 'orders'"
-    assert lines[1] == f"{add} --operation Read --operation Write --topic 'shop.retry.5s'"
+    delays = "--topic 'shop.retry.' --resource-pattern-type prefixed"
+    assert lines[1] == f"{add} --operation Read --operation Write {delays}"
     ids = "--operation Write --transactional-id 'shop/' --resource-pattern-type prefixed"
     assert lines[-1] == f"{add} {ids}"
     applying = kafka_acls(permissions(app, "topics --apply"), "shop")
@@ -108,13 +129,13 @@ def test_as_kafkas_own_tool_wants_it():
     assert "--operation AlterConfigs" in applying[-1]
 
 
-# The table in docs/topics.md
+# The table in docs/reference/permissions.md
 
 
 def table() -> dict[tuple[str, str], str]:
     """Its cells, by role and purpose."""
-    text = (ROOT / "docs" / "topics.md").read_text()
-    section = text.partition("## Permissions\n")[2].partition("\n## ")[0]
+    text = (ROOT / "docs/reference/permissions.md").read_text()
+    section = text.partition("## Kafka\n")[2].partition("\n## ")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in section.splitlines()

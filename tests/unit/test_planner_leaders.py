@@ -7,9 +7,9 @@ from memory_engine import MiniSpark
 from planner_worlds import planned
 
 from redrive import App, RetryPolicy
-from redrive.engines.spark.planner import TOPICS_EVERY
 from redrive.kafka.errors import NoLeaderError
 from redrive.record import TopicPartition
+from redrive.tuning import TOPICS_EVERY
 
 SICK = TopicPartition("in", 1)
 
@@ -51,7 +51,7 @@ def test_one_that_loses_its_leader_later_waits_where_it_was(spark):
 
 
 def test_a_run_to_the_end_of_what_is_there_waits_for_it(spark):
-    spark.spec = spark.spec.__class__(**{**vars(spark.spec), "once": True})
+    spark.spec = spark.spec.__class__(**{**vars(spark.spec), "until": "once"})
     planner = spark.planner()
     spark.log.without_leader = {SICK}
     spark.run_batch(planner.plan())

@@ -9,10 +9,11 @@ from redrive.choices import Ordering
 from redrive.envelope import fresh, parse
 from redrive.processing.acks import AckTracker
 from redrive.processing.context import Context
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
-from redrive.processing.work import PENDING, Lot, Result
+from redrive.processing.work import PENDING, Result
 from redrive.record import Record, TopicPartition
 
 NOW = 1_000_000
@@ -36,7 +37,6 @@ class Partition:
         if recovers:
             self.app.recover(lambda record, error, ctx: None)
         self.tracker = AckTracker()
-        self.tracker.assign()
         topic = "t" if delay is None else self.app.delay_topic(delay)
         self.processor = PartitionProcessor(
             Scope(self.app, {}), TopicPartition(topic, 0), self.tracker, delay=delay
@@ -57,7 +57,8 @@ class Partition:
         return lot
 
     def complete(self, lot: Lot, *results: Result, now: int = NOW) -> Report:
-        return self.processor.complete(lot, results, now)
+        lot.results.extend(results)
+        return self.processor.end(lot, now)
 
     def running_next(self) -> list[int]:
         lot = self.processor.next()
@@ -258,10 +259,21 @@ def test_results_of_a_first_part_are_taken_while_the_lot_goes_on() -> None:
     partition = Partition(RetryPolicy())
     partition.offer("k", "k", "k")
     lot = partition.take()
-    assert partition.processor.complete(lot, [None], NOW, finished=False).done == [0]
+    lot.results.append(None)
+    assert partition.processor.collect().done == [0]
     assert partition.processor.next() is None
     assert partition.complete(lot, None).done == [1]
     assert partition.running_next() == [2]
+
+
+@pytest.mark.parametrize("result", [Retry("not yet"), PENDING])
+def test_what_is_not_done_is_taken_when_its_lot_ends(result: Result) -> None:
+    partition = Partition(RetryPolicy("10s"), ack="manual")
+    partition.offer("k", "k")
+    lot = partition.take()
+    lot.results.append(result)
+    assert not partition.processor.collect()
+    assert partition.processor.running == 1
 
 
 # Recovery and acknowledgement
@@ -303,9 +315,11 @@ def test_an_acknowledgement_before_the_end_of_its_lot_lets_one_record_of_its_key
     partition.offer("k", "k", "k")
     lot = partition.take()
     context = partition.call(lot)
-    partition.processor.complete(lot, [PENDING], NOW, finished=False)
-    assert partition.acknowledge(lot, context).done == [0]
-    partition.complete(lot)
+    lot.results.append(PENDING)
+    partition.processor.collect()
+    partition.acknowledge(lot, context)
+    assert partition.running_next() == []
+    assert partition.complete(lot).done == [0]
     assert partition.running_next() == [1]
     assert partition.running_next() == []
 

@@ -8,9 +8,10 @@ from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.errors import Conflict
 from redrive.processing.acks import AckTracker
 from redrive.processing.judged import Judged
+from redrive.processing.lots import Lot
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
-from redrive.processing.work import DUPLICATE, Lot, Result
+from redrive.processing.work import DUPLICATE, Result
 from redrive.record import Record, TopicPartition
 
 NOW = 1_000_000
@@ -26,7 +27,6 @@ class Partition:
         if recovers:
             self.app.recover(lambda record, error, ctx: None)
         self.tracker = AckTracker()
-        self.tracker.assign()
         self.processor = PartitionProcessor(
             Scope(self.app, {}), TopicPartition("t", 0), self.tracker
         )

@@ -6,7 +6,7 @@ nothing is committed before it has ended, and only the awaited call decides abou
 
 from __future__ import annotations
 
-from collections import defaultdict
+from math import inf
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,12 +15,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.choices import Ordering
 from redrive.ports import Position
+from redrive.processing import work as works
 from redrive.processing.acks import AckTracker
 from redrive.processing.context import Context
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
-from redrive.processing.work import PENDING, Lot, Work
+from redrive.processing.turns import Turn
+from redrive.processing.work import PENDING, Result, Work
 from redrive.record import Record, TopicPartition
 
 KEYS = [b"a", b"b", b"c", None]
@@ -29,6 +32,12 @@ FIRST = {
     "in place": InPlace(3, Backoff("5s", jitter=0)),
     "given back": GiveBack(3, Backoff("5s", jitter=0)),
 }
+HANDLERS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "by lanes": {"decode": bytes, "timeout": "30s"},
+    "acknowledged": {"ack": "manual", "timeout": "30s"},
+}
+ERRORS = [Retry("not yet"), ValueError("no")]
 
 
 class ProcessorMachine(RuleBasedStateMachine):
@@ -37,37 +46,41 @@ class ProcessorMachine(RuleBasedStateMachine):
     @initialize(
         ordering=st.sampled_from(["partition", "key", "unordered"]),
         first=st.sampled_from(sorted(FIRST)),
+        handler=st.sampled_from(sorted(HANDLERS)),
         recovers=st.booleans(),
-        manual=st.booleans(),
+        many_threads=st.booleans(),
     )
-    def begin(self, ordering: Ordering, first: str, recovers: bool, manual: bool) -> None:
+    def begin(
+        self, ordering: Ordering, first: str, handler: str, recovers: bool, many_threads: bool
+    ) -> None:
         self.app = App("model", ordering=ordering, concurrency=2)
-        self.app.handler(
-            "t",
-            retry=RetryPolicy("10s", first=FIRST[first]),
-            ack="manual" if manual else "auto",
-            timeout="30s" if manual else None,
-        )(lambda record, ctx: None)
+        policy = RetryPolicy("10s", first=FIRST[first])
+        self.app.handler("t", retry=policy, **HANDLERS[handler])(  # type: ignore[arg-type]  # -- as above
+            lambda record, ctx: self.called(record)
+        )
         if recovers:
             self.app.recover(lambda record, error, ctx: None)
+        self.many_threads = many_threads
+        self.data: st.DataObject | None = None
         self.now = 1000
         self.log: list[Record] = []
         self.committed: Position | None = None
         self.ended: dict[int, str] = {}  # durable outcomes
-        self.tracker = AckTracker()
         self.take_up()
 
     def take_up(self) -> None:
-        self.tracker.assign(self.committed)
+        self.tracker = AckTracker(self.committed)
         self.scope = Scope(self.app, {})
+        self.scope.threads = 8 if self.many_threads else 0
         self.processor = PartitionProcessor(self.scope, TopicPartition("t", 0), self.tracker)
         self.read_position = 0 if self.committed is None else self.committed.offset
         self.out: list[Lot] = []
-        self.unacked: dict[Work, Context] = {}  # those whose call has returned, or is about to
+        self.under_way: dict[int, Record] = {}
+        self.unacked: dict[Work, Context] = {}  # those whose word is yet to come
         self.spoken: list[tuple[Work, Context]] = []  # calls that were heard, or are too late
         self.unsettled: list[Outcome] = []
         self.finished: set[int] = set()  # outcome known, in this assignment
-        self.calls: dict[int, int] = defaultdict(int)
+        self.succeeded: set[int] = set()  # called with success, in this assignment
 
     def ahead(self) -> list[Record]:
         return [record for record in self.log if record.offset >= self.read_position]
@@ -101,50 +114,81 @@ class ProcessorMachine(RuleBasedStateMachine):
         for work, context in [*self.unacked.items()]:
             if work.awaited is not context:  # it has timed out
                 self.spoken.append((work, self.unacked.pop(work)))
+                self.under_way.pop(work.offset)
+
+    @rule(takes_long=st.booleans())
+    def look(self, takes_long: bool) -> None:
+        """As the poll thread does, all the time."""
+        self.note(self.processor.collect())
+        works.SLOW_RECORD = -1.0 if takes_long else inf  # type: ignore[misc]  # -- as long as this takes
+        try:
+            self.note(self.processor.look_for_slow(self.now) or Report())
+        finally:
+            works.SLOW_RECORD = inf  # type: ignore[misc]  # -- whatever this machine is busy with
 
     @precondition(lambda self: self.processor.ready)
     @rule()
     def take(self) -> None:
         while lot := self.processor.next():
-            self.check_order(lot)
             self.out.append(lot)
-            for work in lot.works:
-                if work.handler.ack == "manual" and not lot.recovering:
-                    work.awaited = self.unacked[work] = Context(work, self.scope)
+            if isinstance(lot, Turn):
+                return
 
     @precondition(lambda self: self.out)
-    @rule(data=st.data(), fails=st.booleans(), told_before=st.booleans())
-    def complete(self, data: st.DataObject, fails: bool, told_before: bool) -> None:
-        lot = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        if lot.works[0] in self.unacked:
-            self.return_unacked(lot, fails, told_before, data)
-            return
-        left = len(lot.works) - lot.reported
-        good = data.draw(st.integers(0, left - fails)) if left else 0
-        results: list[Exception | None] = [None] * good
-        if fails and left:
-            results.append(data.draw(st.sampled_from([Retry("not yet"), ValueError("no")])))
-        if told_before and good:
-            report = self.processor.complete(lot, [None], self.now, finished=False)
-            self.note(report)
-            results = results[1:]
-        self.note(self.processor.complete(lot, results, self.now))
+    @rule(data=st.data())
+    def run_record(self, data: st.DataObject) -> None:
+        """The next record of a lot begins and ends; between, whatever else happens."""
+        lot = self.out[data.draw(st.integers(0, len(self.out) - 1))]
+        if isinstance(lot, Turn):
+            self.run_turn(lot, data)
+        elif not (lot.results and isinstance(lot.results[-1], BaseException)):
+            for work in lot.begin(1):
+                lot.results.append(self.run_work(work, lot, data))
 
-    def return_unacked(self, lot: Lot, fails: bool, told_before: bool, data: st.DataObject) -> None:
-        """The call of a manual-ack handler returns or raises; its word may come at any moment."""
-        [work] = lot.works
-        result = ValueError("no") if fails else PENDING
+    def run_turn(self, lot: Turn, data: st.DataObject) -> None:
+        """It calls the handler by itself."""
+        self.out.remove(lot)
+        self.data = data
+        lot.run(inf)
+        self.data = None
+        self.note(self.processor.end(lot, self.now))
+
+    def run_work(self, work: Work, lot: Lot, data: st.DataObject) -> Result:
+        self.begins(work.record)
+        manual = work.handler.ack == "manual" and not lot.recovering
+        error = data.draw(st.sampled_from([None, *ERRORS]))
+        if not manual:
+            self.ends(work.record, error)
+            return error
+        work.awaited = self.unacked[work] = Context(work, self.scope)
         if data.draw(st.booleans()):
             self.speak(work, data)
-        if fails and work in self.unacked:
+        elif error is not None:
             self.spoken.append((work, self.unacked.pop(work)))
-        if told_before and not fails:
-            self.note(self.processor.complete(lot, [PENDING], self.now, finished=False))
-            if data.draw(st.booleans()) and work in self.unacked:
-                self.speak(work, data)
-            self.note(self.processor.complete(lot, [], self.now))
-        else:
-            self.note(self.processor.complete(lot, [result], self.now))
+            self.ends(work.record, error)
+        return error or PENDING
+
+    def called(self, record: Record) -> None:
+        """A handler that runs in a turn."""
+        self.begins(record)
+        error = None
+        if self.data is not None:
+            if self.data.draw(st.booleans()):
+                self.look(takes_long=self.data.draw(st.booleans()))
+                self.take()
+            error = self.data.draw(st.sampled_from([None, None, *ERRORS]))
+        self.ends(record, error)
+        if error is not None:
+            raise error
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), pace=st.sampled_from([None, 0.000_001, 1.0]))
+    def end_lot(self, data: st.DataObject, pace: float | None) -> None:
+        lot = self.out[data.draw(st.integers(0, len(self.out) - 1))]
+        if not isinstance(lot, Turn):
+            self.out.remove(lot)
+            lot.seconds = None if pace is None else pace * len(lot.results)
+            self.note(self.processor.end(lot, self.now))
 
     @precondition(lambda self: self.unacked)
     @rule(data=st.data())
@@ -154,7 +198,8 @@ class ProcessorMachine(RuleBasedStateMachine):
     def speak(self, work: Work, data: st.DataObject) -> None:
         context = self.unacked.pop(work)
         self.spoken.append((work, context))
-        word = data.draw(st.sampled_from([None, Retry("not yet"), ValueError("no")]))
+        word = data.draw(st.sampled_from([None, *ERRORS]))
+        self.ends(work.record, word)
         self.note(self.processor.acknowledge(work, context, word, self.now))
 
     @precondition(lambda self: self.spoken)
@@ -163,16 +208,6 @@ class ProcessorMachine(RuleBasedStateMachine):
         work, context = data.draw(st.sampled_from(self.spoken))
         word = data.draw(st.sampled_from([None, ValueError("no")]))
         assert not self.processor.acknowledge(work, context, word, self.now)
-
-    @precondition(lambda self: self.out and not self.unacked)
-    @rule(data=st.data())
-    def fail_all(self, data: st.DataObject) -> None:
-        """One by one; reading may go back for each."""
-        for lot in data.draw(st.permutations(self.out)):
-            self.out.remove(lot)
-            self.note(self.processor.complete(lot, [Retry("not yet")], self.now))
-            if data.draw(st.booleans()):
-                self.go_back()
 
     @precondition(lambda self: self.unsettled)
     @rule(data=st.data())
@@ -190,14 +225,16 @@ class ProcessorMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         late = self.processor
-        self.tracker.revoke()
         late.close()
         for lot in self.out:
             assert lot.cancelled
-            assert not late.complete(lot, [None] * (len(lot.works) - lot.reported), self.now)
-        for outcome in self.unsettled:
-            late.settle([outcome.offset])
+            lot.results.extend([None] * (len(lot.works) - len(lot.results)))
+            assert not late.collect()
+            assert not late.end(lot, self.now)
+        late_outcomes = [outcome.offset for outcome in self.unsettled]
         self.take_up()
+        late.settle(late_outcomes)  # that counts for nobody
+        assert self.tracker.position() == self.committed
 
     def teardown(self) -> None:
         """Let everything succeed: then every record must have ended, whatever happened before."""
@@ -207,12 +244,11 @@ class ProcessorMachine(RuleBasedStateMachine):
             self.read(100)
             self.take()
             for lot in self.out:
-                for work in lot.works:
-                    self.unacked.pop(work, None)
-                rest = [None] * (len(lot.works) - lot.reported)
-                self.note(self.processor.complete(lot, rest, self.now))
+                self.let_succeed(lot)
+                self.note(self.processor.end(lot, self.now))
             self.out.clear()
             for work, context in self.unacked.items():
+                self.ends(work.record, None)
                 self.note(self.processor.acknowledge(work, context, None, self.now))
             self.unacked.clear()
             for outcome in self.unsettled:
@@ -222,6 +258,15 @@ class ProcessorMachine(RuleBasedStateMachine):
             if self.is_drained():
                 break
         assert self.is_drained()
+
+    def let_succeed(self, lot: Lot) -> None:
+        if isinstance(lot, Turn):
+            lot.run(inf)
+        elif not (lot.results and isinstance(lot.results[-1], BaseException)):
+            for work in lot.begin():
+                self.begins(work.record)
+                self.ends(work.record, None)
+                lot.results.append(None)
 
     def is_drained(self) -> bool:
         position = self.tracker.position()
@@ -233,7 +278,36 @@ class ProcessorMachine(RuleBasedStateMachine):
 
     # What must hold
 
+    def begins(self, record: Record) -> None:
+        offset, lane = record.offset, self.lane(record)
+        assert offset not in self.under_way, f"{offset} runs twice at once"
+        assert offset not in self.finished, f"{offset} runs after its end"
+        if lane is not None:
+            together = [each for each in self.under_way.values() if self.lane(each) == lane]
+            assert not together, f"{offset} began while {together[0].offset} was under way"
+            self.check_predecessors(record)
+        self.under_way[offset] = record
+
+    def ends(self, record: Record, error: Exception | None) -> None:
+        del self.under_way[record.offset]
+        if error is None:
+            self.succeeded.add(record.offset)
+
+    def check_predecessors(self, record: Record) -> None:
+        begun = 0 if self.committed is None else self.committed.offset
+        for before in self.log:
+            if begun <= before.offset < record.offset and self.lane(before) == self.lane(record):
+                assert before.offset in self.finished | self.succeeded | self.ended.keys(), (
+                    f"{record.offset} ran before {before.offset} had ended"
+                )
+
+    def lane(self, record: Record) -> object:
+        if self.app.ordering == "partition":
+            return "the partition"
+        return record.key if self.app.ordering == "key" else None
+
     def note(self, report: Report) -> None:
+        assert not report.sent
         for offset in report.done:
             self.once(offset)
             self.processor.settle([offset])
@@ -243,39 +317,8 @@ class ProcessorMachine(RuleBasedStateMachine):
             self.unsettled.append(outcome)
 
     def once(self, offset: int) -> None:
-        assert offset not in self.finished, "a record ended twice in one assignment"
+        assert offset not in self.finished, f"{offset} ended twice in one assignment"
         self.finished.add(offset)
-
-    def check_order(self, lot: Lot) -> None:
-        running = [work for other in self.out for work in other.works[other.reported :]]
-        running += self.unacked
-        for work in lot.works:
-            self.calls[work.offset] += 1
-            if self.lane_of(work) is not None:
-                assert not any(self.lane_of(work) == self.lane_of(other) for other in running)
-                self.check_predecessors(work, lot)
-        if lot.lanes:
-            offsets = [work.offset for work in lot.works]
-            assert offsets == sorted(offsets)
-
-    def check_predecessors(self, work: Work, lot: Lot) -> None:
-        together = {each.offset for each in lot.works}
-        begun = 0 if self.committed is None else self.committed.offset
-        for record in self.log:
-            if begun <= record.offset < work.offset and self.lane(record) == self.lane_of(work):
-                assert (
-                    record.offset in self.finished
-                    or record.offset in together
-                    or record.offset in self.ended
-                ), f"{work.offset} ran before {record.offset} had ended"
-
-    def lane_of(self, work: Work) -> object:
-        return self.lane(work.record)
-
-    def lane(self, record: Record) -> object:
-        if self.app.ordering == "partition":
-            return "the partition"
-        return record.key if self.app.ordering == "key" else None
 
     @invariant()
     def nothing_is_committed_before_it_has_ended(self) -> None:
@@ -286,6 +329,6 @@ class ProcessorMachine(RuleBasedStateMachine):
 
 
 ProcessorMachine.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None
+    max_examples=300, stateful_step_count=40, deadline=None
 )
 TestProcessorAgainstANaiveModel = ProcessorMachine.TestCase

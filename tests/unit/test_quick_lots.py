@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from redrive import App, Bury
+from redrive.processing import work
 from redrive.processing.acks import AckTracker
-from redrive.processing.dispatcher import ENOUGH, Dispatcher
-from redrive.processing.lanes import QUICK
+from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition
 from redrive.testing.clock import VirtualClock
+from redrive.tuning import QUICK_LOTS, QUICK_RECORD
 
 KEYS = 40
 
@@ -24,7 +27,6 @@ def dispatching(*, recovers=False, **options):
     if recovers:
         app.recover(lambda record, error, ctx: None)
     tracker = AckTracker()
-    tracker.assign()
     processor = PartitionProcessor(Scope(app, {}), TopicPartition("t", 0), tracker)
     dispatcher = Dispatcher(VirtualClock(), app.concurrency, lambda processor, report: None)
     dispatcher.add(processor)
@@ -35,14 +37,15 @@ def dispatching(*, recovers=False, **options):
 
 def end(dispatcher, lot, seconds):
     lot.seconds = seconds * len(lot.works)
-    dispatcher.report(lot, [None] * len(lot.works))
+    lot.results.extend([None] * len(lot.works))
+    dispatcher.report(lot)
 
 
 def test_a_lot_is_of_one_key_until_handlers_are_known_to_be_quick():
     dispatcher = dispatching()
     first = dispatcher.take()
     assert {work.record.key for work in first.works} == {b"0"}
-    end(dispatcher, first, QUICK / 10)
+    end(dispatcher, first, QUICK_RECORD / 10)
     second = dispatcher.take()
     assert len({work.record.key for work in second.works}) == KEYS - 1
     assert [work.offset for work in second.works if work.record.key == b"1"] == [
@@ -54,25 +57,27 @@ def test_how_long_a_recovery_takes_says_nothing_of_the_handler():
     """Of async and batch handlers no pace is known: that of a recovery would count for good."""
     dispatcher = dispatching(recovers=True, batch=10 * KEYS)
     failed = dispatcher.take()
-    dispatcher.report(failed, [Bury("never")] * len(failed.works))
+    failed.results.extend([Bury("never")] * len(failed.works))
+    dispatcher.report(failed)
     dispatcher.tick()
     recovery = dispatcher.take()
     assert recovery.recovering
-    end(dispatcher, recovery, QUICK / 10)
+    end(dispatcher, recovery, QUICK_RECORD / 10)
     assert not recovery.processor.quick
 
 
-def test_few_threads_run_them_and_all_again_when_they_are_slow():
+def test_few_threads_run_them_and_all_again_when_they_are_slow(monkeypatch):
+    monkeypatch.setattr(work, "SLOW_RECORD", inf)  # a busy machine may be
     dispatcher = dispatching()
-    end(dispatcher, dispatcher.take(), QUICK / 10)
+    end(dispatcher, dispatcher.take(), QUICK_RECORD / 10)
     slow = dispatching()
-    end(slow, slow.take(), QUICK * 10)
+    end(slow, slow.take(), QUICK_RECORD * 10)
     taken = [slow.take() for _ in range(5)]
     assert [lot is not None for lot in taken] == [True] * 4 + [False]
     assert all(len(lot.lanes) == 1 for lot in taken if lot is not None)
     held = dispatching(timeout="1m")  # whose records never run but by lanes
-    end(held, held.take(), QUICK / 10)
+    end(held, held.take(), QUICK_RECORD / 10)
     processor = held.take().processor
     held.offer(processor, [Record("t", 0, n, b"new %d" % n, b"") for n in range(900, 1900)])
     lots = [lot for lot in (held.take() for _ in range(5)) if lot is not None]
-    assert len(lots) + 1 == ENOUGH
+    assert len(lots) + 1 == QUICK_LOTS

@@ -90,14 +90,14 @@ def test_deleted_unread_is_said_with_its_number():
     views = {PLACES[0]: View(10, 20, Position(4)), PLACES[1]: View(10, 20, Position(10))}
     (lost,) = starts.lost(views)
     assert str(lost) == (
-        "t[0]: progress is at offset 4, but the log begins at 10: up to 6 records were deleted"
+        "t[0]: the committed offset is 4, but the log begins at 10: up to 6 records were deleted"
         " unread"
     )
 
 
 def test_progress_past_the_end_is_said():
     (lost,) = starts.lost({PLACES[0]: View(0, 3, Position(4))})
-    assert "progress is at offset 4, but the log ends at 3: the topic was made anew" in str(lost)
+    assert "the committed offset is 4, but the log ends at 3: the topic was recreated" in str(lost)
 
 
 def test_progress_at_the_very_end_is_not_lost():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.ledger.refusals import LONGEST_WAIT, MOST_OF_A_TOPIC, Refusals, Taken
+from redrive.ledger.refusals import Refusals, Taken
 from redrive.record import Write
+from redrive.tuning import MOST_HELD_OF_A_TOPIC, REFUSED_ROW_LONGEST_WAIT
 
 
 class Clock:
@@ -52,7 +53,17 @@ def test_waiting_times_double_up_to_a_limit(refusals, clock):
         while refusals.now().topics:
             clock.now += 0.5
         waits.append(clock.now - begin)
-    assert waits == [1, 2, 4, 8, 16, 32, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
+    assert waits == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        REFUSED_ROW_LONGEST_WAIT,
+        REFUSED_ROW_LONGEST_WAIT,
+        REFUSED_ROW_LONGEST_WAIT,
+    ]
 
 
 def test_many_rows_of_one_attempt_are_one_refusal(refusals, clock):
@@ -85,7 +96,7 @@ def test_others_stay_held_when_something_is_published(refusals):
 
 
 def test_many_keys_of_a_topic_become_the_topic(refusals):
-    for number in range(MOST_OF_A_TOPIC):
+    for number in range(MOST_HELD_OF_A_TOPIC):
         refusals.hold(row(number, key=b"%d" % number), "too large")
     assert refusals.now().topics == frozenset()
     refusals.hold(row(-1, key=b"one more"), "too large")

@@ -133,7 +133,7 @@ def test_one_that_does_not_yield_once_is_told(yields: int) -> None:
 def test_an_event_loop_that_a_handler_blocks_is_left_behind_in_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(event_loop, "_ANSWERS", 0.1)
+    monkeypatch.setattr(event_loop, "LOOP_ANSWERS_WITHIN", 0.1)
     app = App("shop", concurrency=4)
     begun, go = threading.Event(), threading.Event()
 

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from memory_engine import ExecutorLost, MiniSpark, NeverStarted, WorkerDied
 
 from redrive import App, Retry, RetryPolicy
-from redrive.engines.spark.lost_tasks import replaced, told
+from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.ranges import Range
 from redrive.guarantees import Delivery
 from redrive.ports import Position
 from redrive.processing import done_beyond
 from redrive.record import Record, TopicPartition
-from redrive.testing.broker import MemoryBroker
 
 PLACE = TopicPartition("in", 0)
 
@@ -259,9 +258,10 @@ def test_a_refused_burial_does_not_kill_again():
     for _ in range(5):
         spark.run_batch(planner.plan())
     assert spark.deaths == 3  # in company, and twice alone
-    assert "was refused" in spark.reports[-1].trouble
+    assert spark.reports[-1].refused == 1
     assert spark.committed(PLACE).offset == 0
     spark.broker.accept("app.dead")
+    spark.clock.advance("1m")
     spark.run_batch(planner.plan())
     assert spark.dead == [b"0"]
     assert spark.deaths == 3
@@ -286,13 +286,13 @@ def test_errors_of_handlers_are_no_deaths():
 
 def test_an_error_that_a_task_raised_ends_the_run_with_its_last_line():
     end = "org.apache.spark.api.python.PythonException: Traceback ...\n  File ...\nKeyError: 'ours'"
-    (said,) = map(json.loads, replaced([told([], 0, 0, MemoryBroker)], lambda *_: end))
+    (said,) = map(json.loads, replaced([told([], 0, 0, begun=False)], lambda *_: end))
     assert said["fatal"] == "a task failed: KeyError: 'ours'"
     assert "died" not in said
 
 
 def test_without_sparks_word_nobody_is_blamed():
-    text = told([Range("in", 3, 7, 9)], 0, 0, MemoryBroker)
+    text = told([Range("in", 3, 7, 9)], 0, 0, begun=False)
     (said,) = map(json.loads, replaced([text], lambda *_: ""))
     assert "records from in[3]@7 on (Spark does not say how)" in said["trouble"]
     assert "died" not in said
@@ -307,3 +307,14 @@ def test_a_mistake_of_ours_is_no_death_and_stops_the_run(monkeypatch):
     (report,) = spark.run_task([*spark.planner().plan()[0]])
     assert "KeyError" in report.fatal
     assert report.end == 0
+
+
+def test_what_a_task_of_a_run_before_had_begun_with_counts_against_nobody():
+    """Stages are numbered from the beginning again."""
+    spark = MiniSpark(copying_app(deadly(b"0")))
+    alone = Range("in", 0, 0, 1, search="alone")
+    spark.send("in", b"0")
+    with pytest.raises(WorkerDied):
+        spark.run_task([alone], label("1-before", 5, 0))
+    assert is_begun([alone], label("1-before", 5, 0), lambda: spark.progress)
+    assert not is_begun([alone], label("2-now", 5, 0), lambda: spark.progress)

@@ -47,7 +47,7 @@ def test_figures_and_health_have_their_paths_and_nothing_else_has():
         assert ask(port, "/ready") == (503, "Kafka is away\n")
         assert ask(port, "/ready") == (200, "ok\n")
         for path in ("/", "/health", "/metrics/", "/live/x"):
-            assert ask(port, path) == (404, "here are /metrics /live /ready\n")
+            assert ask(port, path) == (404, "not found; this server has /metrics /live /ready\n")
 
 
 def test_figures_come_in_the_format_that_is_asked_for():
@@ -62,9 +62,9 @@ def test_what_cannot_be_asked_is_not_well(caplog):
         raise ValueError("nobody is there")
 
     with served(0, Broken(), {"/live": broken}) as port:
-        assert ask(port, "/live") == (503, "cannot be told: ValueError('nobody is there')\n")
+        assert ask(port, "/live") == (503, "failed: ValueError('nobody is there')\n")
         assert ask(port, "/metrics")[0] == 500
-    assert "/live cannot be answered" in caplog.text
+    assert "cannot answer /live" in caplog.text
 
 
 def test_nothing_is_served_after_the_block_or_without_a_port():

@@ -199,5 +199,6 @@ def test_an_id_that_cannot_be_told_buries_the_failing_record_with_that_reason(ch
         sim.run()
         [dead] = sim.dead
         assert dead.reason == "no-id"
-        assert dead.envelope.error_type == "TypeError"
+        assert dead.envelope.error_type == "redrive.errors.NoIdError"
+        assert "it failed with RuntimeError: no" in dead.envelope.error_message
         assert dead.envelope.id == f"{sim.broker.topic_id('orders')}/0/0"

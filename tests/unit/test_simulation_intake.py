@@ -13,8 +13,8 @@ from redrive.testing.clock import START
 USER = (("id", b"\x00\xff"), ("id", None), ("redrive-mine", b"x"))
 
 
-def app_named(name, topic="orders", retry=None, *, fails=True):
-    app = App(name)
+def app_named(name, topic="orders", retry=None, *, fails=True, was=None):
+    app = App(name, was=was)
 
     @app.handler(topic, retry=retry or RetryPolicy("5m"))
     def handle(record, ctx):
@@ -55,6 +55,15 @@ def test_what_another_app_wrote_back_to_a_shared_topic_is_skipped():
             ("skip", "for the app items")
         ]
         assert other.lag == 0
+
+
+def test_what_an_app_wrote_back_under_its_old_name_is_its_own():
+    """It was on its way in the source topic when the app was renamed: nobody else would run it."""
+    headers = envelope(app="bills").headers(USER)
+    with Simulation(app_named("invoices", fails=False, was="bills")) as sim:
+        sim.send("orders", b"v", headers=headers)
+        sim.run_until_empty()
+        assert [each.attempt for each in sim.attempts] == [2]
 
 
 def test_two_apps_on_one_topic_have_their_own_delay_and_dead_topics():

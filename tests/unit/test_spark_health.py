@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from redrive.engines.spark.health import SILENCE, checks
+from redrive.engines.spark.health import checks
 from redrive.engines.spark.under_way import UnderWay
+from redrive.tuning import PLANNER_SILENCE
 
 
 class Run:
@@ -56,12 +57,12 @@ def test_a_lane_whose_query_ended_is_not_live(run, live, ready):
 
 
 def test_a_planner_that_is_silent_is_not_live(run, live):
-    run.spoke["main"] -= SILENCE + 5
+    run.spoke["main"] -= PLANNER_SILENCE + 5
     assert live() == "nothing was heard of the planner of the main lane for 65 s"
 
 
 def test_unless_its_batch_is_under_way_or_its_next_turn_is_later(run, live):
-    run.spoke["main"] -= SILENCE + 5
+    run.spoke["main"] -= PLANNER_SILENCE + 5
     run.batches["main"] = 60.0
     assert live() == ""
     run.batches["main"] = None
@@ -91,6 +92,8 @@ def test_while_it_is_stopped_it_is_live_and_not_ready(run, live, ready):
 def test_a_batch_over_its_deadline_is_said_and_again_when_it_is_twice_as_old(caplog):
     now = [100.0]
     under_way = UnderWay(10.0, lambda: now[0])
+    with under_way.batch("main", 6):
+        pass
     with under_way.batch("main", 7):
         for seconds, lines in ((39, 0), (40, 1), (79, 1), (81, 2)):
             now[0] = 100.0 + seconds
@@ -103,3 +106,19 @@ def test_a_batch_over_its_deadline_is_said_and_again_when_it_is_twice_as_old(cap
     assert len(caplog.records) == 2
     assert caplog.records[0].levelno == logging.WARNING
     assert "for 40 s, though its tasks should end after 10 s" in caplog.text
+    assert "a handler takes long" in caplog.text
+
+
+def test_of_a_first_batch_it_is_said_that_much_has_to_start(caplog):
+    now = [100.0]
+    under_way = UnderWay(10.0, lambda: now[0])
+    for lane in ("main", "retry"):  # each has Python processes of its own to wait for
+        with under_way.batch(lane, 0):
+            now[0] += 50
+            under_way.warn()
+        assert f"{lane} lane: batch 0 has been under way for 50 s" in caplog.text
+    assert caplog.text.count("it is the first one, for which Python processes start") == 2
+    with under_way.batch("main", 1):
+        now[0] += 50
+        under_way.warn()
+    assert caplog.text.count("a handler takes long, or an acknowledgement does not come") == 1

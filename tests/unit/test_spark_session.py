@@ -11,7 +11,7 @@ import pytest
 from redrive.config import Settings
 from redrive.engines.spark import session
 from redrive.engines.spark.spec import Spec
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, RedriveError
 
 
 class OneWorker:
@@ -19,6 +19,7 @@ class OneWorker:
 
     def __init__(self) -> None:
         self.environment: dict[str, str] = {}
+        self.pythonExec = "python3"
         self._python_includes: list[str] = []
 
     def setJobDescription(self, _: str) -> None:  # noqa: N802 -- Spark's name
@@ -66,6 +67,38 @@ def test_a_package_that_the_workers_lack_is_named(spark, spec, monkeypatch, pack
         session.probe(spark, spec)
 
 
+@pytest.fixture
+def lacking(monkeypatch):
+    """Workers that lack a package, by another Python than the driver's."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+
+
+def test_where_nobody_chose_a_python_it_is_said_how(spark, spec, lacking):
+    with pytest.raises(ConfigurationError) as caught:
+        session.probe(spark, spec)
+    assert "they are the first python3 on the path" in str(caught.value)
+    assert f"(here {sys.executable}) before the session is made" in str(caught.value)
+    assert "PYSPARK_PYTHON" not in os.environ, "which is the user's to set"
+
+
+def test_workers_that_run_nothing_at_all_are_told_of_with_their_python(spark, spec, lacking):
+    def parallelize(*_):
+        raise RuntimeError("No module named 'redrive'")
+
+    spark.sparkContext.parallelize = parallelize
+    with pytest.raises(RedriveError, match=r"No module named 'redrive'.*PYSPARK_PYTHON is not set"):
+        session.probe(spark, spec)
+
+
+def test_a_python_that_somebody_chose_is_not_questioned(spark, spec, lacking, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/app/bin/python")
+    with pytest.raises(ConfigurationError) as caught:
+        session.probe(spark, spec)
+    assert "PYSPARK_PYTHON" not in str(caught.value)
+
+
 def test_a_package_without_the_ledgers_files_is_refused(spark, spec, monkeypatch):
     def migrations() -> None:
         raise FileNotFoundError("redrive/ledger/migrations")
@@ -85,3 +118,37 @@ def test_planners_find_what_was_shipped(spark, monkeypatch):
         session.reach_planners(spark)
     found = spark.sparkContext.environment["PYTHONPATH"].split(os.pathsep)
     assert found == ["/own", "/files/redrive.zip", "/files/shop.py", "/files"]
+
+
+@pytest.mark.parametrize(
+    ("master", "options"),
+    [
+        ("local", {}),
+        ("local[8]", {}),
+        ("local[*, 3]", {}),
+        ("local[8]", {"spark.task.maxFailures": "4"}),  # which Spark does not look at there
+        (None, {"spark.master": "local[8]"}),
+        ("spark://there:7077", {"spark.task.maxFailures": "3"}),
+        ("local-cluster[2,1,1024]", {"spark.task.maxFailures": "1"}),
+        (None, {"spark.speculation": "True"}),
+    ],
+)
+def test_what_no_session_could_run_is_refused_before_one_starts(master, options):
+    with pytest.raises(ConfigurationError, match=r"may not fail often enough|spark\.speculation"):
+        session.check_options(master, options)
+
+
+@pytest.mark.parametrize(
+    ("master", "options"),
+    [
+        (None, {}),
+        ("local[8, 4]", {}),
+        ("local[*,4]", {"spark.speculation": "false"}),
+        ("spark://there:7077", {}),
+        ("local-cluster[2,1,1024]", {}),
+        ("yarn", {"spark.task.maxFailures": "8"}),
+        ("local[8, x]", {}),  # Spark says what is wrong with it
+    ],
+)
+def test_what_may_be_run_is_not(master, options):
+    session.check_options(master, options)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
 import pytest
 from executor_shop import Form, Shop, app_with, records
 
-from redrive import App, Context, HandlerTimeout, Record
+from redrive import App, Context, Record
+from redrive.processing import hanging
 
 PATIENCE = 60
 
@@ -169,16 +171,26 @@ def test_a_mistake_of_ours_that_ends_a_thread_is_reported(
     assert opened.executor.close(0.1) in (True, False)  # and it ends
 
 
-def test_a_call_that_comes_back_as_it_is_given_up_does_not_end_the_poll_thread() -> None:
-    """Its result was told, its lot is not reported yet: nothing is left to fail."""
+def test_a_call_that_comes_back_as_it_is_given_up_does_not_end_the_poll_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its result is there, its lot is not reported yet: nothing is left to fail."""
     app = App("shop")
     app.handler("t", timeout="1s")(lambda record, ctx: None)
     opened = Shop("inline", app)
     opened.dispatcher.offer(opened.processor, records(1))
     lot = opened.dispatcher.take()
     assert lot is not None
-    opened.dispatcher.tell(lot, [None])
-    assert not opened.dispatcher.give_up(lot, HandlerTimeout("too late"))
-    opened.dispatcher.report(lot, [])
+    opened.scope.watch(lot, lot.begin())
+
+    def come_back(_: int) -> str:
+        opened.scope.came_back(lot)
+        lot.results.append(None)
+        return ""
+
+    monkeypatch.setattr(hanging, "stack_of", come_back)
+    monkeypatch.setattr(hanging, "monotonic", lambda: monotonic() + 3600)
+    assert hanging.give_up_hung(opened.scope, opened.dispatcher) == []
+    opened.dispatcher.report(lot)
     assert (opened.outcomes, opened.dispatcher.running) == ([], 0)
     opened.executor.close()

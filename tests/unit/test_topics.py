@@ -181,7 +181,13 @@ def test_a_longer_outage_needs_a_longer_retention():
 # What is set wrongly
 
 WRONG = [
-    ("shop.retry.5s", "message_timestamp_type", "CreateTime", "LogAppendTime", "due by the time"),
+    (
+        "shop.retry.5s",
+        "message_timestamp_type",
+        "CreateTime",
+        "LogAppendTime",
+        "the broker received a record decides",
+    ),
     ("shop.retry.5s", "cleanup_policy", "compact", "delete", "share a key"),
     ("shop.retry.5s", "cleanup_policy", "compact,delete", "delete", "share a key"),
     ("shop.retry.5s", "retention_ms", str(OUTAGE), str(OUTAGE + 5000), "an outage of 7d"),
@@ -194,7 +200,7 @@ WRONG = [
         "would not fit",
     ),
     ("shop.dead", "cleanup_policy", "compact", "delete", "share a key"),
-    ("shop.dead", "retention_ms", str(7 * DAY), "-1", "before anybody has looked"),
+    ("shop.dead", "retention_ms", str(7 * DAY), "-1", "before anybody looks"),
     ("shop.dead", "max_message_bytes", "1000", str(1_048_588 + HEADER_ROOM), "would not fit"),
 ]
 
@@ -232,7 +238,7 @@ def test_settings_that_are_not_told_are_not_judged():
     described = {name: TopicState(3, 1, {}) for name in RIGHT}
     plan = plan_topics(make_app(), described)
     assert plan.ok
-    assert all("cannot be seen" in problem.text for problem in plan.problems)
+    assert all("cannot be read" in problem.text for problem in plan.problems)
     assert len([*plan.problems]) == len(RIGHT)
 
 
@@ -323,7 +329,7 @@ def test_one_failure_does_not_keep_the_others_from_being_done(broker):
     plan = plan_topics(make_app(), broker.describe(topic_names(make_app())))
     broker.create("shop.retry.5s")  # somebody was faster
     answers = [error for _, error in apply(plan, broker)]
-    assert "exists already" in str(answers[0])
+    assert "already exists" in str(answers[0])
     assert answers[1:] == [None, None]
 
 
@@ -345,7 +351,7 @@ def test_the_same_for_programs(broker):
         "problems": [
             {
                 "weight": "wrong",
-                "text": "missing: create it as it shall be, or say --create-sources",
+                "text": "missing: create it with the settings you want, or give --create-sources",
                 "fix": None,
             }
         ],

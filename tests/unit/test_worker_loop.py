@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import confluent_kafka
@@ -10,12 +11,15 @@ from confluent_kafka import KafkaError
 from worker_bench import Bench, Message, end_of_partition
 
 from redrive import App, Backoff, GiveBack, Retry, RetryPolicy
-from redrive.engines.starts import DataLossError
+from redrive.engines.figures import Figures
 from redrive.engines.worker import commits
+from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.loop import NameInUseError
+from redrive.errors import DataLossError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
 from redrive.processing import done_beyond
+from redrive.record import TopicPartition
 
 
 class Shop:
@@ -167,7 +171,7 @@ def test_a_commit_without_an_answer_is_said_again(shop, monkeypatch):
     made.bench.step(*messages(0))
     made.bench.step()
     assert made.bench.consumer.commits[-1] == (1, "")
-    monkeypatch.setattr(commits, "_LOST_AFTER", 0.0)
+    monkeypatch.setattr(commits, "COMMIT_LOST_AFTER", 0.0)
     said = len(made.bench.consumer.commits)
     made.bench.step()
     assert {*made.bench.consumer.commits[said:]} == {(1, "")}
@@ -191,6 +195,35 @@ def test_a_failing_commit_does_not_keep_a_partition_from_going(shop):
     made.bench.revoke()
     assert made.bench.assignment.partitions == {}
     assert made.bench.counting.commit_failures >= 1
+
+
+def test_nobody_waits_longer_than_was_said_for_a_commit_that_is_not_answered(shop, monkeypatch):
+    """librdkafka would wait for a coordinator as long as a session lasts, or a minute."""
+    made = shop()
+    made.bench.step(*messages(0), run=False)
+    made.bench.executor.run()
+    answered = threading.Event()
+    monkeypatch.setattr(commits, "LAST_COMMIT_PATIENCE", 0.01)
+    monkeypatch.setattr(made.bench.consumer, "commit", lambda **_: answered.wait(30))
+    made.bench.loop.drain(0.01, lambda: None)
+    assert made.bench.counting.commit_failures == 1
+    answered.set()
+
+
+def test_a_partition_that_goes_is_committed_before_it_has_gone(shop, monkeypatch):
+    """A commit that is sent later puts back what its next owner has committed meanwhile."""
+    made = shop()
+    made.bench.step(*messages(0), run=False)
+    made.bench.executor.run()
+    threads = []
+    commit = made.bench.consumer.commit
+    monkeypatch.setattr(
+        made.bench.consumer,
+        "commit",
+        lambda **given: (threads.append(threading.current_thread()), commit(**given))[1],
+    )
+    made.bench.revoke()
+    assert threads == [threading.current_thread()]
 
 
 # Giving back
@@ -240,6 +273,38 @@ def test_neither_does_the_end_of_a_run_that_shall_end(shop):
     assert made.bench.consumer.commits[-1] == (3, "")
 
 
+def test_what_was_read_before_its_end_moved_on_is_read_again(shop):
+    """A run that ends reads parked records last: one may have come before it was held back."""
+    made = shop()
+    made.bench.partition.end = 0
+    made.bench.step(*messages(0, 1))
+    assert made.bench.partition.paused
+    made.bench.partition.end = 2
+    made.bench.step()
+    assert made.bench.consumer.sought == [0]
+    made.bench.step(*messages(0, 1))
+    assert made.calls == [0, 1]
+    assert made.bench.consumer.commits[-1] == (2, "")
+
+
+def test_also_where_it_moved_on_before_it_was_held_back(shop, monkeypatch):
+    made = shop()
+    each = made.bench.partition
+    each.end = 0
+    note = each.note_received
+
+    def note_and_move_on(taken, left):
+        note(taken, left)
+        each.end = 4
+
+    monkeypatch.setattr(each, "note_received", note_and_move_on)
+    made.bench.step(*messages(0, 1))
+    assert made.bench.consumer.sought == [0]
+    made.bench.step(*messages(0, 1, 2, 3))
+    assert made.calls == [0, 1, 2, 3]
+    assert made.bench.consumer.commits[-1] == (4, "")
+
+
 def test_bytes_that_are_read_again_are_counted_once(shop):
     """Else a record that is given back often enough would hold up its own reading, for ever."""
     made = shop(
@@ -253,6 +318,20 @@ def test_bytes_that_are_read_again_are_counted_once(shop):
         made.bench.clock.advance("1m")
     assert made.calls == [0] * 40
     assert True not in made.bench.consumer.paused
+
+
+def test_what_waits_for_its_transaction_does_not_keep_a_record_from_being_read_again(shop):
+    """Else both would wait for each other, for ever: a transaction takes a prefix."""
+    made = shop(first=GiveBack(attempts=2, backoff=Backoff("1ms")), max_in_flight=4)
+    made.failing = {0}
+    made.bench.partition.kept = SimpleNamespace(records=3, bytes=0)
+    made.bench.step(*messages(0))
+    assert made.bench.consumer.paused == [True, False]
+    made.failing = set()
+    made.bench.clock.advance("1s")
+    made.bench.step(*messages(0))
+    assert made.calls == [0, 0]
+    assert made.bench.consumer.paused[-1] is True
 
 
 # Holding back
@@ -358,6 +437,29 @@ def test_records_that_are_gone_are_told_with_their_partition(shop):
     made = shop()
     made.bench.step(Message(0, error=KafkaError._AUTO_OFFSET_RESET))
     assert [str(place) for place in made.bench.gone] == ["t[0]"]
+
+
+def test_a_topic_that_is_gone_ends_the_run_unless_no_policy_has_it(shop):
+    made = shop()
+    gone = KafkaError.UNKNOWN_TOPIC_OR_PART
+    made.bench.step(Message(0, topic="shop.retry.7d", error=gone))
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PART"):
+        made.bench.step(Message(0, error=gone))
+
+
+def test_of_a_commit_that_is_not_allowed_the_topic_is_named_that_it_was_refused_for():
+    fine, shut = TopicPartition("fine", 0), TopicPartition("shut", 0)
+    made = commits.Commits(None, "batch", Counting(Figures()))
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    made.on_commit(
+        None,
+        [
+            SimpleNamespace(topic="fine", partition=0, offset=3, error=None),
+            SimpleNamespace(topic="shut", partition=0, offset=3, error=refused),
+        ],
+        {each: SimpleNamespace(place=each, committed=None) for each in (fine, shut)},
+    )
+    assert made.not_allowed == (refused, shut)
 
 
 def test_a_name_that_is_still_in_use_is_told_apart_from_one_that_was_taken(shop):

@@ -10,9 +10,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from redrive.engines.starts import DataLossError
 from redrive.engines.worker import reopening
 from redrive.engines.worker.reopening import Reopening
+from redrive.errors import DataLossError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
 from redrive.record import TopicPartition
@@ -52,14 +52,14 @@ class Bench:
             open=lambda place, start, producer: self.partitions.update({place: (start, producer)}),
             close=lambda partition: self.partitions.pop(partition.place),
         )
-        beginnings: Any = SimpleNamespace(
+        start_offsets: Any = SimpleNamespace(
             fence_off=self.fence_off, find=self.find, note_topics=lambda _: None
         )
         self.reopening = Reopening(
             self.consumer,  # type: ignore[arg-type]  # -- as much of one as is needed
             SimpleNamespace(ask=self.commands.put),  # type: ignore[arg-type]  # -- likewise
             assignment,
-            beginnings,
+            start_offsets,
             on_trouble=self.troubles.put,
             on_death=self.troubles.put,
             is_over=lambda: self.over,
@@ -81,7 +81,7 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch) -> Bench:
-    monkeypatch.setattr(reopening, "_WAIT", 0.0)
+    monkeypatch.setattr(reopening, "REOPEN_WAIT", 0.0)
     return Bench()
 
 

@@ -12,7 +12,7 @@ from redrive.errors import RedriveError
 
 app = typer.Typer(
     name="redrive",
-    help="Reliable Kafka consumption in Python, on Spark and off it.",
+    help="Reliable Kafka consumption in Python, with or without Spark.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,7 +28,7 @@ app.command()(doctor.doctor)
 
 
 def main() -> None:
-    """Run the command; an error of redrive's own is one sentence, not a stack trace."""
+    """Run the command; redrive's own errors are shown as one sentence, not a stack trace."""
     try:
         app()
     except RedriveError as error:

@@ -1,4 +1,4 @@
-"""`redrive demo`: the update-before-create story, told so that it explains itself."""
+"""`redrive demo`: the update-before-create story, which explains itself as it runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from redrive.cli import demo_simulated
 def demo(
     simulated: Annotated[
         bool,
-        typer.Option("--simulated", help="In virtual time, in memory: no Java, no second."),
+        typer.Option("--simulated", help="Run in virtual time, in memory: no Java, no waiting."),
     ] = False,
 ) -> None:
-    """Tell the update-before-create story: on Spark, with a Kafka and a PostgreSQL of its own.
+    """Play the update-before-create story on Spark, with its own Kafka and PostgreSQL.
 
-    It takes a minute or two, and leaves nothing behind. Exit code 1 if a record was lost.
+    Takes a minute or two and leaves nothing behind. Exit code 1 if a record was lost.
     """
     console = Console(highlight=False, soft_wrap=True)
     if simulated:

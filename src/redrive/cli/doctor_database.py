@@ -1,4 +1,4 @@
-"""What `redrive doctor` asks of PostgreSQL."""
+"""What `redrive doctor` checks in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.app import App
-from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
+from redrive.cli.finding import Finding, misconfigured, not_checked, ok, warning, wrong
 from redrive.errors import ConfigurationError
-from redrive.guarantees import WITH_DATABASE
+from redrive.guarantees import GUARANTEES, WITH_DATABASE
 from redrive.ledger.names import DEFAULT_SCHEMA
 from redrive.secret import Dsn
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OLDEST: Final = 14
 CLOCK_TOLERANCE: Final = 1000
-"""Milliseconds by which two clocks may differ without a word."""
+"""Milliseconds by which two clocks may differ without a warning."""
 
 _CONNECT_SECONDS: Final = 5
 
@@ -26,7 +26,7 @@ _CONNECT_SECONDS: Final = 5
 def check_database(
     dsn: Dsn | None, app: App | None, schema: str = DEFAULT_SCHEMA
 ) -> Iterator[Finding]:
-    """Reachable, new enough, allowed to make its tables, and what time it thinks it is."""
+    """Reachable, new enough, with the privileges that the app needs; and its clock."""
     needed = app is not None and app.delivery in WITH_DATABASE
     if dsn is None:
         yield _no_database(app, needed=needed)
@@ -46,26 +46,57 @@ def check_database(
     try:
         address = checked(dsn.reveal())
         with psycopg.connect(address, connect_timeout=_CONNECT_SECONDS) as connection:
+            connection.autocommit = True  # so that a rejected query does not affect the others
             yield from _ask(connection, dsn)
-            if needed:
-                yield _ledger(connection, schema)
+            yield from _tables_beside(connection, schema)
+            if app is not None and needed:
+                yield from _ledger(connection, schema, app)
     except ConfigurationError as error:
-        yield wrong("database", str(error), "correct REDRIVE_DATABASE or --database")
+        yield misconfigured("database", str(error), "fix REDRIVE_DATABASE or --database")
     except psycopg.Error as error:
+        said = str(error).strip().splitlines()[-1]
+        if error.sqlstate is not None:  # it was reached, and answered
+            todo = "check PostgreSQL's log and this role's privileges"
+            yield wrong("database", f"{dsn} rejected a query: {said}", todo)
+            return
         yield wrong(
             "database",
-            f"{dsn} cannot be reached: {str(error).strip().splitlines()[-1]}",
-            "check the address, the password and that PostgreSQL runs",
+            f"{dsn} cannot be reached: {said}",
+            "check the address and the password, and that PostgreSQL is running",
         )
 
 
-def _ledger(connection: psycopg.Connection[Any], schema: str) -> Finding:
+def _ledger(connection: psycopg.Connection[Any], schema: str, app: App) -> Iterator[Finding]:
+    from redrive.ledger import privileges
     from redrive.ledger.migrating import status
 
-    if status(connection, schema).complete:
-        return ok("ledger", f"its tables are in schema {schema}")
-    seen = f"its tables in schema {schema} are missing, or behind this redrive"
-    return wrong("ledger", seen, "run `redrive ledger migrate`")
+    needed = privileges.needed(GUARANTEES[app.delivery])
+    grants = privileges.missing(connection, schema, needed)
+    if grants:
+        seen = f"delivery {app.delivery!r} needs more privileges in schema {schema}"
+        yield wrong("database permissions", seen, f"have the ledger's owner run `{grants}`")
+        if "on schema" in grants or ".migration" in grants:
+            yield not_checked("ledger", "this role may not read which migrations were applied")
+            return
+    if not status(connection, schema).complete:
+        seen = f"its tables in schema {schema} are missing or older than this redrive"
+        yield wrong("ledger", seen, "run `redrive ledger migrate`")
+        return
+    yield ok("ledger", f"its tables are in schema {schema}")
+    if not grants:
+        seen = f"everything that delivery {app.delivery!r} needs in schema {schema}"
+        yield ok("database permissions", seen)
+
+
+def _tables_beside(connection: psycopg.Connection[Any], schema: str) -> Iterator[Finding]:
+    """Warn if tables that a user creates would go into the ledger's schema."""
+    row = connection.execute("select current_schema(), current_user").fetchone()
+    if row is not None and row[0] == schema:
+        yield warning(
+            "search_path",
+            f"tables that {row[1]} creates without naming a schema go into the ledger's, {schema}",
+            "set another search_path for this role, or use another role",
+        )
 
 
 def clock_finding(subject: str, difference: int) -> Finding:
@@ -76,18 +107,18 @@ def clock_finding(subject: str, difference: int) -> Finding:
     return warning(
         subject,
         seen,
-        "keep the clocks together (NTP): retries are never early, but they are late by as much",
+        "synchronise the clocks (NTP): retries are never early, but late by as much",
     )
 
 
 def _no_database(app: App | None, *, needed: bool) -> Finding:
     if needed and app is not None:
-        return wrong(
+        return misconfigured(
             "database",
-            f"none is given, and delivery {app.delivery!r} needs one",
+            f"none given, and delivery {app.delivery!r} needs one",
             "set REDRIVE_DATABASE or give --database postgresql://...",
         )
-    return not_checked("database", "none is given (--database, REDRIVE_DATABASE)")
+    return not_checked("database", "none given (--database, REDRIVE_DATABASE)")
 
 
 def _ask(connection: psycopg.Connection[Any], dsn: Dsn) -> Iterator[Finding]:
@@ -96,27 +127,7 @@ def _ask(connection: psycopg.Connection[Any], dsn: Dsn) -> Iterator[Finding]:
         yield wrong("database", f"PostgreSQL {major} at {dsn}", f"use {OLDEST} or newer")
     else:
         yield ok("database", f"PostgreSQL {major} at {dsn}")
-    yield _permissions(connection)
     yield clock_finding("database clock", _difference(lambda: _now(connection)))
-
-
-def _permissions(connection: psycopg.Connection[Any]) -> Finding:
-    row = connection.execute(
-        "select current_user, current_schema(),"
-        " has_schema_privilege(current_user, current_schema(), 'CREATE')"
-    ).fetchone()
-    user, schema, may_create = row or ("?", None, False)
-    if may_create:
-        return ok("database permissions", f"{user} may create tables in schema {schema}")
-    if schema is None:
-        return warning(
-            "database permissions", f"{user} has no schema", "create one, or set search_path"
-        )
-    return warning(
-        "database permissions",
-        f"{user} may not create tables in schema {schema}",
-        f"grant create on schema {schema} to {user}, or have redrive's tables made by others",
-    )
 
 
 def _now(connection: psycopg.Connection[Any]) -> int:
@@ -126,7 +137,7 @@ def _now(connection: psycopg.Connection[Any]) -> int:
 
 
 def _difference(their_time: Callable[[], int]) -> int:
-    """Their time minus ours, taken in the middle of the question."""
+    """Their time minus ours, as of the middle of the request."""
     before = time.time_ns() // 1_000_000
     theirs = their_time()
     after = time.time_ns() // 1_000_000

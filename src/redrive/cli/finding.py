@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["ok", "warning", "wrong", "not checked"]
-"""Wrong would stop a run; a warning would not, yet is worth knowing."""
+""""wrong" would stop a run; a warning would not, but is worth knowing."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, what was seen, and what to do where it is not right."""
+    """What was checked, what was found, and what to do if it is not right."""
 
     subject: str
     verdict: Verdict
     seen: str
     todo: str = ""
+    is_configuration: bool = False
+    """Whether it is about what was asked for, and not about the world."""
 
 
 def ok(subject: str, seen: str) -> Finding:
@@ -29,6 +31,11 @@ def warning(subject: str, seen: str, todo: str) -> Finding:
 
 def wrong(subject: str, seen: str, todo: str) -> Finding:
     return Finding(subject, "wrong", seen, todo)
+
+
+def misconfigured(subject: str, seen: str, todo: str) -> Finding:
+    """Wrong, and to be corrected in the app or its settings: a run would end with exit code 2."""
+    return Finding(subject, "wrong", seen, todo, is_configuration=True)
 
 
 def not_checked(subject: str, why: str) -> Finding:

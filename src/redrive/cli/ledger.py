@@ -1,4 +1,4 @@
-"""`redrive ledger`: the tables that redrive has in PostgreSQL."""
+"""`redrive ledger`: manages redrive's tables in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from redrive.ledger.migrating import Status
 
-app = typer.Typer(help="The tables that redrive has in PostgreSQL.", no_args_is_help=True)
+app = typer.Typer(help="Manage redrive's tables in PostgreSQL.", no_args_is_help=True)
 
 Target = Annotated[
-    str | None, typer.Argument(metavar="[MODULE:APP]", help="An app whose settings count.")
+    str | None, typer.Argument(metavar="[MODULE:APP]", help="Use this app's settings.")
 ]
 Database = Annotated[
     str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
@@ -37,10 +37,10 @@ def migrate(
     database: Database = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A header that gets a column in the outbox; repeat."),
+        typer.Option(metavar="NAME", help="Add an outbox column for this header; repeatable."),
     ] = None,
 ) -> None:
-    """Create the tables, or bring them up to date. Can be repeated, and run by several at once."""
+    """Create the tables or bring them up to date. Safe to repeat, and to run concurrently."""
     settings = _settings(target, database)
     with connected(settings) as connection:
         from redrive.ledger.header_columns import add_header_columns
@@ -51,7 +51,7 @@ def migrate(
     for one in applied:
         typer.echo(f"applied {one.version:04} {one.name}")
     if not applied:
-        typer.echo("nothing to do: every migration was applied before")
+        typer.echo("nothing to do: all migrations are applied")
 
 
 @app.command()
@@ -60,9 +60,9 @@ def status(
     database: Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show which migrations were applied, and what waits in the outbox.
+    """Show which migrations are applied, and what is waiting in the outbox.
 
-    Exit code 0 when every migration was applied, 1 otherwise.
+    Exit code 0 if all migrations are applied, 1 otherwise.
     """
     settings = _settings(target, database)
     with connected(settings) as connection:
@@ -85,7 +85,7 @@ def status(
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
-    """A connection that commits by itself; what the database says no to is one sentence."""
+    """A connection with autocommit; refusals of the database become one sentence."""
     if find_spec("psycopg") is None:
         raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
     import psycopg
@@ -99,8 +99,8 @@ def connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
             yield connection
     except psycopg.errors.InsufficientPrivilege as error:
         raise LedgerError(
-            f"{settings.database}: {error.diag.message_primary}: docs/ledger.md says which role"
-            " needs which privileges"
+            f"{settings.database}: {error.diag.message_primary}: see docs/reference/ledger.md for"
+            " the privileges that each role needs"
         ) from None
     except psycopg.OperationalError as error:
         said = str(error).strip().splitlines()[-1]

@@ -11,29 +11,29 @@ if TYPE_CHECKING:
     from redrive.config import SettingsArguments
     from redrive.local.plan import Plan
 
-# What runs the stack is imported by each verb: `redrive --help` must work without the extra.
+# Each verb imports the stack itself: `redrive --help` must work without the extra.
 
-app = typer.Typer(help="A real Kafka and PostgreSQL on this machine.", no_args_is_help=True)
+app = typer.Typer(help="Run a real Kafka and PostgreSQL on this machine.", no_args_is_help=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 ShowPassword = Annotated[
-    bool, typer.Option("--show-password", help="Put the password itself into the DSN.")
+    bool, typer.Option("--show-password", help="Include the password in the DSN.")
 ]
 
 
 @app.command()
 def up(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
-    brokers: Annotated[int | None, typer.Option(help="How many brokers; 1 unless said.")] = None,
+    brokers: Annotated[int | None, typer.Option(help="Number of brokers; 1 by default.")] = None,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the first broker.")] = None,
     postgres_port: Annotated[int | None, typer.Option(help="Port of PostgreSQL.")] = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="With TLS, users and permissions.")
+        bool, typer.Option("--secure", help="Use TLS, users and permissions.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw existing data away.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete existing data first.")] = False,
     as_json: AsJson = False,
     show_password: ShowPassword = False,
 ) -> None:
-    """Start what does not run yet, and say where it is."""
+    """Start whatever is not running yet, and print the addresses."""
     from redrive.local import folders, lifecycle
     from redrive.local.plan import Wish
 
@@ -48,14 +48,14 @@ def user(
     name: Annotated[str, typer.Argument(help="A name for the user.")],
     target: Annotated[
         str | None,
-        typer.Option("--for", metavar="MODULE:APP", help="Allow exactly what this app needs."),
+        typer.Option("--for", metavar="MODULE:APP", help="Grant exactly what this app needs."),
     ] = None,
     certificate: Annotated[
-        bool, typer.Option("--certificate", help="By mutual TLS instead of by a password.")
+        bool, typer.Option("--certificate", help="Log in with mutual TLS instead of a password.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a user of a secured stack, who may do nothing, or what an app needs to run."""
+    """Create a user of a secured stack, with no permissions or those that an app needs to run."""
     from redrive.loading import load_app
     from redrive.local import folders, lifecycle
     from redrive.local.stacks import Stack
@@ -71,22 +71,22 @@ def user(
 
 @app.command()
 def down(
-    delete: Annotated[bool, typer.Option("--delete", help="Throw the data away, too.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the data, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """End exactly what `up` started; the data stays."""
+    """Stop exactly what `up` started; the data stays."""
     from redrive.local import folders, lifecycle
 
     ended = lifecycle.down(folders.home(), delete=delete)
     if as_json:
         typer.echo(json.dumps({"ended": ended, "deleted": delete}))
     else:
-        typer.echo(f"Ended {', '.join(ended)}." if ended else "Nothing was running.")
+        typer.echo(f"Stopped {', '.join(ended)}." if ended else "Nothing was running.")
 
 
 @app.command()
 def status(as_json: AsJson = False, show_password: ShowPassword = False) -> None:
-    """Say what runs; exit code 0 when all of it does, else 1."""
+    """Show what is running; exit code 0 if everything is, 1 otherwise."""
     from redrive.local import folders, lifecycle
     from redrive.local.plan import Plan
 
@@ -115,7 +115,7 @@ def _describe(plan: Plan, show_password: bool) -> dict[str, Any]:
 
 
 def _shown(plan: Plan, settings: SettingsArguments, show_password: bool = False) -> dict[str, str]:
-    """Security with the file of the password instead of the password, unless it is asked for."""
+    """The security settings, with the password's file instead of the password by default."""
     shown = {name: str(value) for name, value in settings["security"].items()}
     if plan.securing is not None and "password" in shown and not show_password:
         del shown["password"]
@@ -127,13 +127,15 @@ def _next_steps(answer: dict[str, Any]) -> str:
     return (
         f"{_overview(answer)}\n\n"
         + "\n".join(_exports(answer))
-        + f"\n\nThe data is in {answer['folder']}; `redrive local down` ends the processes and"
-        " keeps it."
+        + (
+            f"\n\nThe data is in {answer['folder']}; `redrive local down` stops the processes and"
+            " keeps it."
+        )
     )
 
 
 def _exports(answer: dict[str, Any]) -> list[str]:
-    """What to tell programs; passwords stay in their files, and out of the terminal."""
+    """What to export; passwords stay in their files, and out of the terminal."""
     security = dict(answer.get("security", {}))
     password_file = security.pop("password_file", None)
     lines = [
@@ -153,4 +155,4 @@ def _overview(answer: dict[str, Any]) -> str:
         + (f"pid {member['pid']}" if member["pid"] else "not running")
         for member in answer["members"]
     ]
-    return "\n".join(lines) or "No stack here yet; `redrive local up` starts one."
+    return "\n".join(lines) or "There is no stack here yet; `redrive local up` starts one."

@@ -1,4 +1,4 @@
-"""What commands print: for people, or, where logs are JSON, as log lines like all others."""
+"""What commands print: for people or, if logs are JSON, as ordinary log lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WIDTH: Final = 1000
 
 
 class _LogLines(io.StringIO):
-    """A file whose lines are logged."""
+    """A file object whose lines are logged."""
 
     def __init__(self) -> None:
         super().__init__()
         self._begun = ""
 
     def write(self, text: str) -> int:
-        """Log the lines that are complete by this."""
+        """Log the lines that this completes."""
         *lines, self._begun = (self._begun + text).split("\n")
         for line in filter(str.strip, lines):
             log.info("%s", line.rstrip())
@@ -32,14 +32,14 @@ class _LogLines(io.StringIO):
 
 
 def console_for(log_format: LogFormat) -> Console:
-    """Where a command says how far it is."""
+    """Where a command prints its progress."""
     if log_format == "json":
         return Console(file=_LogLines(), highlight=False, width=_WIDTH)
     return Console(highlight=False)
 
 
 def say_error(error: RedriveError) -> None:
-    """Say what ended the command, in one sentence."""
+    """Print what ended the command, in one sentence."""
     if is_json():
         log.error("%s", error)
     else:

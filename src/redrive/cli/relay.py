@@ -1,4 +1,4 @@
-"""`redrive relay`: publishes what apps have written to the outbox."""
+"""`redrive relay`: publishes what an app has written to the outbox."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ from redrive.logs import LogFormat, LogLevel, log_to_stderr
 def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
     until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when nothing is left to publish.")
+        bool, typer.Option("--until-empty", help="Exit when nothing is left to publish.")
     ] = False,
     batch: Annotated[
-        int, typer.Option(min=1, help="Rows per transaction: what a crash repeats at most.")
+        int, typer.Option(min=1, help="Rows per transaction; a crash repeats at most this many.")
     ] = 20_000,
     lease: Annotated[
-        str, typer.Option(help="After so long without a word from it, others take its work.")
+        str, typer.Option(help="How long it may be silent before other relays take over its work.")
     ] = "20s",
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     database: Annotated[
         str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready here.")
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready on this port."),
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="How much is logged.")] = "info",
+    log_level: Annotated[LogLevel, typer.Option(help="Minimum level of the log lines.")] = "info",
     log_format: Annotated[
-        LogFormat, typer.Option(help="Log lines for people, or one JSON object per line.")
+        LogFormat, typer.Option(help="Plain text, or one JSON object per line.")
     ] = "text",
 ) -> None:
-    """Publish the outbox of an app to Kafka; several may run, and share the work.
+    """Publish an app's outbox to Kafka; several relays can run and share the work.
 
-    SIGINT or SIGTERM ends it after its batch, with exit code 0; a second one ends it at once.
-    With --until-empty, exit code 1 when Kafka refuses what is left.
+    SIGINT or SIGTERM stops it after the current batch, with exit code 0; a second signal stops it
+    at once. With --until-empty, exit code 1 if Kafka refuses what is left.
     """
     log_to_stderr(log_level, log_format)
     if find_spec("psycopg") is None:
         raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
     seconds = milliseconds(lease) / 1000
     if seconds < 2:
-        raise ConfigurationError(f"--lease {lease}: at least 2s")
+        raise ConfigurationError(f"--lease is {lease}: give at least 2s")
     app = load_app(target)
     given: SettingsArguments = {}
     if bootstrap is not None:
@@ -90,7 +91,7 @@ def _run(app: str, settings: Settings, options: _Options, *, until_empty: bool) 
         tune_collector()
         with served(port, RelayCollector(relay), checks(relay)) as bound:
             if bound is not None:
-                console.print(f"figures: port {bound}, /metrics /live /ready")
+                console.print(f"metrics: port {bound}, /metrics /live /ready")
             console.print(f"publishing the outbox of {app}")
             try:
                 relay.run(until_empty=until_empty)

@@ -1,4 +1,4 @@
-"""`redrive run`: an app on an engine, until it is stopped or has nothing more to do."""
+"""`redrive run`: runs an app on an engine, until it is stopped or has nothing left to do."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from redrive.cli.output import console_for, say_error
 from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
-from redrive.config import SettingsArguments, load_settings
+from redrive.config import SettingsArguments
 from redrive.durations import milliseconds
-from redrive.engines.weights import MAX_BYTES_IN_FLIGHT
 from redrive.engines.words import From, Until
-from redrive.engines.worker.options import MAX_IN_FLIGHT, GroupProtocol
+from redrive.engines.worker.options import GroupProtocol
 from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.loading import load_app
 from redrive.logs import LogFormat, LogLevel, LogOptions, log_to_stderr
 from redrive.serving import served
+from redrive.tuning import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from redrive.engines.spark.queries import Handle
@@ -37,7 +36,7 @@ _ON_THE_WORKER: Final = "Only with --engine worker"
 
 
 class Around(NamedTuple):
-    """What is around the run: Spark's master, the port of the figures, and who logs how much."""
+    """The run's environment: Spark's master, the metrics port, and log levels."""
 
     master: str | None
     spark_log_level: SparkLogLevel
@@ -46,78 +45,85 @@ class Around(NamedTuple):
 
 
 class Options(TypedDict):
-    """How to run it; settings are apart from that."""
+    """How to run it; settings are separate."""
 
     start_from: From
     until: Until
     batch_deadline: float
     max_records_per_batch: int
     trigger: float | None
+    new_app: bool
 
 
 def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     context: typer.Context,
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
-    engine: Annotated[Engine, typer.Option(help="What runs the app.")] = "spark",
+    engine: Annotated[Engine, typer.Option(help="The engine that runs the app.")] = "spark",
     master: Annotated[
         str | None,
         typer.Option(help="Spark's master; this machine by default.", rich_help_panel=_ON_SPARK),
     ] = None,
     start_from: Annotated[
         From,
-        typer.Option("--from", help="Where source topics without progress begin."),
+        typer.Option(
+            "--from", help="Where to start reading source topics that have no committed offsets."
+        ),
     ] = "earliest",
     once: Annotated[
-        bool, typer.Option("--once", help="End with what is there now and due by then.")
+        bool, typer.Option("--once", help="Handle what is there now, and due by then; then exit.")
     ] = False,
     until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when nothing is ahead or parked any more.")
+        bool, typer.Option("--until-empty", help="Exit when there is no lag and nothing is parked.")
     ] = False,
     batch_deadline: Annotated[
         str,
         typer.Option(
-            help="How long a batch may last before its tasks end.", rich_help_panel=_ON_SPARK
+            help="How long a batch may run before its tasks stop.", rich_help_panel=_ON_SPARK
         ),
     ] = "5s",
     max_records_per_batch: Annotated[
         int,
         typer.Option(
-            min=1, help="At most so many records in one batch.", rich_help_panel=_ON_SPARK
+            min=1, help="Maximum number of records in a batch.", rich_help_panel=_ON_SPARK
         ),
     ] = 500_000,
     trigger: Annotated[
         str | None,
         typer.Option(
-            help="Time between the starts of two batches; 0s by default.",
+            help="Minimum time between the starts of two batches; 0s by default.",
             rich_help_panel=_ON_SPARK,
         ),
     ] = None,
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready here.")
+        int | None,
+        typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready on this port."),
     ] = None,
     spark_conf: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="A setting of Spark's; repeat.", rich_help_panel=_ON_SPARK
+            metavar="NAME=VALUE", help="A Spark setting; repeatable.", rich_help_panel=_ON_SPARK
         ),
     ] = None,
     log_level: Annotated[
-        LogLevel, typer.Option(help="How much is logged: by redrive and by your own loggers.")
+        LogLevel,
+        typer.Option(help="Minimum level of the log lines of redrive and of your own loggers."),
     ] = "info",
     log_format: Annotated[
-        LogFormat, typer.Option(help="Log lines for people, or one JSON object per line.")
+        LogFormat, typer.Option(help="Plain text, or one JSON object per line.")
     ] = "text",
     spark_log_level: Annotated[
-        SparkLogLevel, typer.Option(help="How much Spark itself logs.", rich_help_panel=_ON_SPARK)
+        SparkLogLevel,
+        typer.Option(help="Minimum level of Spark's own log lines.", rich_help_panel=_ON_SPARK),
     ] = "fatal",
     group_protocol: Annotated[
-        GroupProtocol, typer.Option(help="Kafka's group protocol.", rich_help_panel=_ON_THE_WORKER)
+        GroupProtocol,
+        typer.Option(help="Kafka group protocol to use.", rich_help_panel=_ON_THE_WORKER),
     ] = "classic",
     instance: Annotated[
         str | None,
         typer.Option(
-            help="Its name in the group, over restarts; this machine's and a number by default.",
+            help="Name in the group, kept across restarts; the host name and a number by default.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = None,
@@ -125,7 +131,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         bool,
         typer.Option(
             "--dynamic",
-            help="Join without a name and leave the group when stopped; for pods of a"
+            help="Join without a static name, and leave the group when stopped; for pods of a"
             " Deployment, whose names change.",
             rich_help_panel=_ON_THE_WORKER,
         ),
@@ -134,7 +140,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         int,
         typer.Option(
             min=1,
-            help="At most so many records of a partition in flight.",
+            help="Maximum number of records in flight per partition.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = MAX_IN_FLIGHT,
@@ -142,43 +148,47 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         int,
         typer.Option(
             min=1,
-            help="The same in bytes, counted from the first that is not complete.",
+            help="The same in bytes, counted from the first incomplete record.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = MAX_BYTES_IN_FLIGHT,
     drain: Annotated[
         str,
         typer.Option(
-            help="How long running work may take to end when stopped.",
+            help="How long running handlers have to finish when the worker is stopped.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = "30s",
     revoke_wait: Annotated[
         str,
         typer.Option(
-            help="The same when a partition of it goes to another worker.",
+            help="The same when their partition is revoked.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = "10s",
+    new_app: Annotated[
+        bool,
+        typer.Option("--new-app", help="Confirm that this is a new app, not a renamed one."),
+    ] = False,
     one_core: Annotated[
         bool,
         typer.Option(
             "--one-core",
-            help="Keep to one core; for many threads whose handlers wait.",
+            help="Keep the process on one core; for many threads of handlers that wait.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = False,
 ) -> None:
-    """Run an app: its source topics, and its delay topics as they become due.
+    """Run an app: handle its source topics, and its delay topics as records become due.
 
-    SIGINT or SIGTERM ends it at the next commit, with exit code 0; a second one ends it at once.
-    Exit code 1 when the run fails, 2 when the configuration is wrong.
+    SIGINT or SIGTERM stops it at the next commit, with exit code 0; a second signal stops it at
+    once. Exit code 1 if the run fails, 2 if the configuration is wrong.
     """
     logs = LogOptions(log_level=log_level, log_format=log_format)
     log_to_stderr(**logs)
     _refuse_options(context, _ON_SPARK if engine == "worker" else _ON_THE_WORKER)
     if once and until_empty:
-        raise ConfigurationError("--once and --until-empty exclude each other: give one of them")
+        raise ConfigurationError("--once and --until-empty cannot be combined: give one of them")
     until: Until = "once" if once else "empty" if until_empty else "stopped"
     arguments = _arguments(bootstrap, spark_conf or [])
     if engine == "worker":
@@ -190,9 +200,10 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
             dynamic=dynamic,
             max_in_flight=max_in_flight,
             max_bytes_in_flight=max_bytes_in_flight,
-            drain=milliseconds(drain),
-            revoke_wait=milliseconds(revoke_wait),
+            drain=drain,
+            revoke_wait=revoke_wait,
             one_core=one_core,
+            new_app=new_app,
         )
         from redrive.cli.worker_process import run_worker
 
@@ -205,13 +216,14 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         batch_deadline=milliseconds(batch_deadline) / 1000,
         max_records_per_batch=max_records_per_batch,
         trigger=None if trigger is None else milliseconds(trigger) / 1000,
+        new_app=new_app,
     )
     with _told_errors():
         _run(target, options, arguments, Around(master, spark_log_level, metrics_port, logs))
 
 
 def _refuse_options(context: typer.Context, panel: str) -> None:
-    """Refuse options that were given and are in that panel of the help: they would do nothing."""
+    """Refuse the given options that are in that panel of the help: they would have no effect."""
     given = [
         option.opts[0]
         for option in context.command.params
@@ -225,7 +237,7 @@ def _refuse_options(context: typer.Context, panel: str) -> None:
 
 @contextmanager
 def _told_errors() -> Iterator[None]:
-    """A run that fails ends with its sentence, and exit code 1."""
+    """Print the error of a failed run as one sentence, and exit with code 1."""
     try:
         yield
     except ConfigurationError:
@@ -237,7 +249,7 @@ def _told_errors() -> Iterator[None]:
 
 def _arguments(bootstrap: str | None, spark_conf: list[str]) -> SettingsArguments:
     given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}
-    # Up to the first blank or colon only: what follows the name may be a secret.
+    # Only up to the first blank or colon: what follows the name may be a secret.
     wrong = [re.split(r"[\s:=]", one)[0] for one in spark_conf if not one.partition("=")[2]]
     if wrong:
         raise ConfigurationError(
@@ -252,16 +264,15 @@ def _arguments(bootstrap: str | None, spark_conf: list[str]) -> SettingsArgument
 def _run(target: str, options: Options, arguments: SettingsArguments, around: Around) -> None:
     require_spark()
     from redrive.engines import preflight
-    from redrive.engines.spark import queries
+    from redrive.engines.spark import queries, session
 
-    app = load_app(target)
-    app.check("spark")
-    settings = load_settings(arguments, app.settings)
+    app, settings = preflight.load(target, "spark", arguments)
+    session.check_options(around.master, settings.spark)
     console = console_for(around.logs["log_format"])
     with Stopping() as stopping:
         with steps(console) as say:
-            say("looking at Kafka")
-            preflight.check(app, settings, target, engine="spark")
+            say("checking Kafka")
+            preflight.check(app, settings, target, engine="spark", new_app=options["new_app"])
             say("starting Spark")
             frames = app.frame_handler is not None
             spark = start_spark(
@@ -270,7 +281,7 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
         with ended(spark):
             with steps(console) as say:
                 page = spark.sparkContext.uiWebUrl
-                say(f"starting {app.name} on Spark" + (f", whose page is {page}" if page else ""))
+                say(f"starting {app.name} on Spark" + (f"; its UI is at {page}" if page else ""))
                 handle = beside(
                     lambda: queries.start(spark, target, **options, **around.logs, **arguments)
                 )
@@ -281,16 +292,16 @@ def _run(target: str, options: Options, arguments: SettingsArguments, around: Ar
 
 
 def follow(handle: Handle, console: Console, stopping: Stopping, port: int | None) -> None:
-    """Show the run until it has ended, or somebody wants it to."""
+    """Show the run until it ends or is stopped."""
     from redrive.engines.spark.health import checks
     from redrive.engines.spark.metrics import SparkCollector
 
     with served(port, SparkCollector(handle), checks(handle)) as bound, view(console) as shown:
         if bound is not None:
-            console.print(f"figures: port {bound}, /metrics /live /ready")
+            console.print(f"metrics: port {bound}, /metrics /live /ready")
         while not handle.await_termination(_SHOW_EVERY):
             shown.show(handle)
             if stopping.wanted:
-                console.print("stopping: tasks end at their next commit")
+                console.print("stopping: tasks finish at their next commit")
                 handle.stop()
         shown.show(handle)

@@ -1,4 +1,4 @@
-"""Spark's process beside a command: started, kept quiet, ended."""
+"""The Spark process of a command: started, kept quiet, stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Result = TypeVar("_Result")
 
 
 def require_spark(*others: str) -> None:
-    """Say what to install, where Spark or another package is missing."""
+    """Say what to install if Spark or another package is missing."""
     missing = [name for name in ("pyspark", "pyarrow", *others) if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
@@ -36,7 +36,7 @@ def start_spark(
     *,
     connector: bool = False,
 ) -> SparkSession:
-    """Spark for this process; what it prints comes where Python's errors go.
+    """Spark for this process; its output goes to stderr.
 
     With `connector`, it can read Kafka itself, for frame handlers.
     """
@@ -55,9 +55,9 @@ def start_spark(
 
 
 def beside(work: Callable[[], _Result]) -> _Result:
-    """Do it in a thread, and wait: signals reach this one meanwhile.
+    """Run it in a thread, and wait, so that this thread can handle signals meanwhile.
 
-    In the main thread Spark would take SIGINT for itself, and answer it with stack traces.
+    In the main thread Spark would handle SIGINT itself, and print stack traces.
     """
     results: list[_Result] = []
     errors: list[BaseException] = []
@@ -79,14 +79,14 @@ def beside(work: Callable[[], _Result]) -> _Result:
 
 @contextmanager
 def ended(spark: SparkSession) -> Iterator[None]:
-    """End Spark after the block; if it has ended by itself, that is one sentence."""
+    """Stop Spark after the block; if it died by itself, the error is one sentence."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # -- theirs
 
     try:
         yield
     except (Py4JError, ConnectionError) as error:
         raise RedriveError(
-            "Spark's own process has ended; nothing is lost: run it again, with"
+            "Spark's own process has died; nothing is lost: run it again, with"
             " --spark-log-level error to see why"
         ) from error
     finally:

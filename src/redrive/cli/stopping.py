@@ -1,4 +1,4 @@
-"""Stopping: the first signal asks for an orderly end, the second ends the process at once."""
+"""Stopping: the first signal requests an orderly stop, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """Whether somebody wants this process to end.
+    """Whether this process has been asked to stop.
 
-    Until something runs that wants an orderly end, the first signal ends the block by SystemExit.
+    Until something runs that needs an orderly stop, the first signal raises SystemExit.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Stopping:
             signal.signal(each, handler)
 
     def be_orderly(self) -> None:
-        """From now on the first signal is only noted."""
+        """From now on, only record the first signal."""
         self._orderly = True
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:

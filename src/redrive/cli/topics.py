@@ -1,9 +1,9 @@
-"""`redrive topics`: what an app's topics are, what they should be, and making them so."""
+"""`redrive topics`: shows what an app's topics are and should be, and fixes them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,27 +27,30 @@ Applied = Sequence[tuple[Fix, RedriveError | None]]
 def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
     do_apply: Annotated[
-        bool, typer.Option("--apply", help="Create and correct what safely can be.")
+        bool, typer.Option("--apply", help="Create and fix whatever can be changed safely.")
     ] = False,
     create_sources: Annotated[
-        bool, typer.Option("--create-sources", help="With --apply: missing source topics too.")
+        bool,
+        typer.Option("--create-sources", help="With --apply: create missing source topics, too."),
     ] = False,
     outage: Annotated[
-        str, typer.Option(help="The longest outage that parked records shall outlive.")
+        str, typer.Option(help="The longest outage that parked records must survive.")
     ] = "7d",
     acls: Annotated[
-        bool, typer.Option("--acls", help="Print what has to be granted on a secured Kafka.")
+        bool, typer.Option("--acls", help="Print the permissions to grant on a secured Kafka.")
     ] = False,
     user: Annotated[
-        str | None, typer.Option(help="With --acls: to whom; security.user unless said.")
+        str | None, typer.Option(help="With --acls: who gets them; security.user by default.")
     ] = None,
     bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show which topics exist, are missing or are set wrongly.
+    """Show which topics exist, are missing or are misconfigured.
 
-    Exit code 0 when all is right (after --apply), 1 when something is missing or wrong.
+    Exit code 0 if all is well (after --apply), 1 if anything is missing or wrong.
     """
+    from redrive.engines.left_behind import left_behind
+    from redrive.kafka.admin import Admin
     from redrive.kafka.topics import KafkaTopics
 
     app = load_app(target)
@@ -57,7 +60,8 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         for line in grants(app, user or settings.security.user or "USER"):
             typer.echo(line)
         return
-    port = KafkaTopics(settings)
+    admin = Admin(settings)
+    port = KafkaTopics(settings, admin=admin)
     plan, applied = look(
         app,
         port,
@@ -65,16 +69,17 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         do_apply=do_apply,
         create_sources=create_sources,
     )
+    left = left_behind(app, settings, admin)
     if as_json:
-        typer.echo(json.dumps(as_data(plan, applied), indent=2))
+        typer.echo(json.dumps({**as_data(plan, applied), "left_behind": left}, indent=2))
     else:
-        _show(plan, applied)
+        _show(plan, applied, left)
     raise typer.Exit(0 if plan.ok else 1)
 
 
 def grants(app: App, user: str) -> Iterator[str]:
-    """The commands that grant a user all that this app may need, by what it is for."""
-    purposes: list[Purpose] = ["run", "topics --apply"]
+    """The commands that grant a user everything that this app may need, by purpose."""
+    purposes: list[Purpose] = ["run", "topics", "topics --apply"]
     if GUARANTEES[app.delivery].outbox:
         purposes.insert(1, "relay")
     for purpose in purposes:
@@ -89,11 +94,11 @@ _ACLS_TOOL = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config adm
 def look(
     app: App, port: Topics, *, outage: int, do_apply: bool = False, create_sources: bool = False
 ) -> tuple[Plan, Applied]:
-    """The plan as it is in the end, and what was done on the way there."""
+    """The final plan, and what was applied on the way."""
     names = topic_names(app)
     applied: list[tuple[Fix, RedriveError | None]] = []
     plan = plan_topics(app, port.describe(names), outage=outage, create_sources=create_sources)
-    # Twice at most: once there are sources to copy from, the app's own topics may want more.
+    # At most twice: once the sources exist, the app's own topics may need more.
     for _ in range(2):
         if not (do_apply and plan.fixes):
             break
@@ -106,7 +111,7 @@ def look(
 
 
 def as_data(plan: Plan, applied: Applied = ()) -> dict[str, Any]:
-    """The same as the table, for programs."""
+    """The same as the table, as data for JSON."""
     return {
         "app": plan.app,
         "ok": plan.ok,
@@ -137,7 +142,9 @@ def _topic_data(topic: TopicPlan) -> dict[str, Any]:
     }
 
 
-def _show(plan: Plan, applied: Applied) -> None:
+def _show(plan: Plan, applied: Applied, left: Mapping[str, int]) -> None:
+    from redrive.engines.left_behind import sentence
+
     console = Console(highlight=False)
     for fix, error in applied:
         if error is None:
@@ -152,14 +159,16 @@ def _show(plan: Plan, applied: Applied) -> None:
                 console.print(f"{topic.name}: {line}", markup=False, soft_wrap=True)
     if plan.undeclared:
         console.print(undeclared(plan), markup=False, soft_wrap=True)
+    for name, records in left.items():
+        console.print(sentence(name, records), markup=False, soft_wrap=True)
     console.print(_last_word(plan), soft_wrap=True)
 
 
 def undeclared(plan: Plan) -> str:
     """What cannot be checked, and how it could be."""
     return (
-        f"not checked: what the handlers of {', '.join(plan.undeclared)} send to; declare it with"
-        ' sends=, as in @app.handler(..., sends="invoices")'
+        f"not checked: the topics that the handlers of {', '.join(plan.undeclared)} send to;"
+        ' declare them with sends=, as in @app.handler(..., sends="invoices")'
     )
 
 
@@ -188,10 +197,10 @@ def _lines(topic: TopicPlan) -> list[str]:
 
 
 def _last_word(plan: Plan) -> str:
-    if plan.ok and any(topic.state and not topic.state.config for topic in plan.topics):
-        return "Nothing is wrong, as far as this user may see."
+    if plan.ok and any(problem.hidden for problem in plan.problems):
+        return "Nothing is wrong, as far as this user is allowed to see."
     if plan.ok:
-        return "[green]All topics are right.[/]"
+        return "[green]All topics are set up correctly.[/]"
     if plan.fixes:
-        return "[red]Something is missing or wrong;[/] --apply corrects what it safely can."
-    return "[red]Something is missing or wrong, and has to be done by hand.[/]"
+        return "[red]Something is missing or wrong;[/] --apply fixes what can be changed safely."
+    return "[red]Something is missing or wrong, and has to be fixed by hand.[/]"

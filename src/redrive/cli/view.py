@@ -1,4 +1,4 @@
-"""What `redrive run` shows: a picture in a terminal, else a line per batch; then a summary."""
+"""What `redrive run` shows: a live view in a terminal, else a line per batch; then a summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.durations import text
-from redrive.engines.figures import Batch, Figures
+from redrive.engines.ahead import Ahead
+from redrive.engines.figures import Batch, Figures, LaneFigures
 from redrive.engines.metrics import Source
 from redrive.engines.words import Lane
 
@@ -29,10 +30,12 @@ WORDS: Final = {
     "skip": "skipped",
     "duplicate": "duplicates",
 }
-"""What became of records, in the order in which it is told."""
+"""Outcomes, in the order in which they are shown."""
 _ALWAYS: Final = ("done", "park", "bury")
 _WINDOW: Final = 10.0
-"""Seconds over which a rate is taken."""
+"""Seconds over which a rate is computed."""
+_UNDONE: Final = ("trouble", "refused", "unfinished")
+"""Keys of a status that mean that there was something to do."""
 Statuses = Mapping[Lane, Mapping[str, Any]]
 
 
@@ -55,7 +58,7 @@ class View(Protocol):
 
 @contextmanager
 def steps(console: Console) -> Iterator[Callable[[str], None]]:
-    """Gives a function that says what is being done: in one moving line, or in a line each."""
+    """Yield a function that shows the current step: in one changing line, or a line each."""
     if not console.is_terminal:
         yield lambda step: console.print(f"{step} ...", markup=False, soft_wrap=True)
         return
@@ -81,7 +84,7 @@ class Lines:
         pass
 
     def show(self, run: Source) -> None:
-        """Print what has not been told yet."""
+        """Print what has not been shown yet."""
         news = run.figures.news
         while news:
             batch = news.popleft()
@@ -103,7 +106,7 @@ def told(counts: Mapping[str, int]) -> str:
 
 
 class Picture:
-    """A picture that is drawn anew: for terminals."""
+    """A view that is redrawn: for terminals."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
@@ -134,7 +137,7 @@ class Rate:
         self._seen: deque[tuple[float, int]] = deque()
 
     def of(self, count: int, now: float) -> float:
-        """The rate, now that the count is this."""
+        """The rate, given the current count."""
         self._seen.append((now, count))
         while self._seen[0][0] < now - _WINDOW:
             self._seen.popleft()
@@ -145,9 +148,9 @@ class Rate:
 def picture(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float], now: float) -> Group:
     """Lanes, delays, lateness and troubles."""
     parts: list[Table | Text] = [_lanes(figures, statuses, rates)]
-    parked = statuses.get("retry", {}).get("parked", {})
-    if parked:
-        parts.append(_delays(statuses["retry"], now))
+    waiting = ahead(statuses.get("retry", {}))
+    if waiting.lag:
+        parts.append(_delays(waiting, now))
     parts.append(Text.from_markup(lateness(figures)))
     parts += [Text.from_markup(f"[red]{escape(each)}[/]") for each in troubles(statuses)]
     return Group(*parts)
@@ -157,7 +160,9 @@ def _lanes(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float]) ->
     shown = Table(box=None, pad_edge=False)
     shown.add_column("lane")
     kinds = [kind for kind in WORDS if kind in _ALWAYS or figures.total(kind)]
-    for column in ("per s", "in flight", "ahead", *(WORDS[kind] for kind in kinds), "batches"):
+    has_batches = any(map(figures.batches, figures.lanes))  # a worker never has any
+    batches = ("batches",) if has_batches else ()
+    for column in ("per s", "in flight", "ahead", *(WORDS[kind] for kind in kinds), *batches):
         shown.add_column(column, justify="right")
     for lane, done in figures.lanes.items():
         status, counts = statuses.get(lane, {}), figures.counts(lane)
@@ -165,28 +170,45 @@ def _lanes(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float]) ->
             lane,
             f"{rates.get(lane, 0):,.0f}",
             f"{status.get('in_flight', 0):,}",
-            f"{status.get('lag', 0):,}",
+            f"{sum(ahead(status).lag.values()):,}",
             *(f"{counts.get(kind, 0):,}" for kind in kinds),
-            f"{done.batches:,}"
-            + (f" ({done.failed_batches:,} failed)" * bool(done.failed_batches)),
+            *(_batches(done) for _ in batches),
         )
     return shown
 
 
-def _delays(status: Mapping[str, Any], now: float) -> Table:
+def _batches(done: LaneFigures) -> str:
+    failed = f" ({done.failed_batches:,} failed)" if done.failed_batches else ""
+    return f"{done.batches:,}{failed}"
+
+
+def _delays(waiting: Ahead, now: float) -> Table:
     shown = Table(box=None, pad_edge=False)
     shown.add_column("delay topic")
     shown.add_column("parked", justify="right")
+    shown.add_column("due", justify="right")
     shown.add_column("next due")
-    for topic, count in status["parked"].items():
-        due = due_in(status.get("next_due", {}).get(topic), now) if count else ""
-        shown.add_row(topic, f"{count:,}", due)
+    for topic, count in waiting.lag.items():
+        due = due_in(waiting, topic, now) if count else ""
+        shown.add_row(topic, f"{count:,}", f"{waiting.due.get(topic, 0):,}", due)
     return shown
 
 
-def due_in(due: int | None, now: float) -> str:
-    """When the next record is due: `in 4m10s`; what is due already has no time."""
-    seconds = 0 if due is None else round(due / 1000 - now)
+def ahead(status: Mapping[str, Any]) -> Ahead:
+    """The lag according to a status; empty before the first look."""
+    return Ahead(**status.get("ahead", {}))
+
+
+def due_in(waiting: Ahead, topic: str, now: float) -> str:
+    """When the next record of a delay topic is due: `in 4m10s`; `now` if one is due; or nothing.
+
+    A worker knows this for its own partitions; once it has none left, for all.
+    """
+    if waiting.due.get(topic):
+        return "now"
+    if topic not in waiting.next_due:
+        return ""
+    seconds = round(waiting.next_due[topic] / 1000 - now)
     return f"in {text(seconds * 1000)}" if seconds > 0 else "now"
 
 
@@ -194,30 +216,42 @@ def lateness(figures: Figures) -> str:
     """How late parked records were handled."""
     half, most = figures.lateness_percentile(0.5), figures.lateness_percentile(0.99)
     if half is None or most is None:
-        return "[dim]lateness: no parked record was due yet[/]"
+        return "[dim]lateness: no parked record has been due yet[/]"
     early = f", [red]{figures.early:,} early[/]" if figures.early else ""
     return f"lateness: p50 {half:,} ms, p99 {most:,} ms{early}"
 
 
 def troubles(statuses: Statuses) -> Iterator[str]:
-    """What the planners cannot do, and what they found to be gone."""
+    """What is in the way, and which data loss was found."""
     for lane, status in statuses.items():
         if status.get("trouble"):
-            yield f"{lane} lane waits: {status['trouble']}"
+            yield f"{lane} lane is waiting: {status['trouble']}"
+        if refused := status.get("refused"):
+            yield f"{lane} lane: {refused:,} record(s) waiting: {status['refusal']}"
+        if unfinished := status.get("unfinished"):
+            yield f"{lane} lane: {unfinished:,} record(s) did not finish: they will run again"
         if status.get("lost"):
-            yield f"{lane} lane: records were gone, {len(status['lost'])} time(s)"
+            yield f"{lane} lane: data loss detected {len(status['lost'])} time(s)"
 
 
 def summary(run: Source, now: float) -> Iterator[str]:
-    """What a run did, when it has ended."""
+    """What a run did, after it has ended."""
     for lane in run.figures.lanes:
-        counts = run.figures.counts(lane)
-        yield f"{lane:<5} lane: {told(counts) or 'nothing to do'}"
+        counts, status = run.figures.counts(lane), run.status(lane)
+        yield f"{lane:<5} lane: {told(counts) or _nothing_done(status, lane)}"
     if run.figures.lateness_percentile(0.5) is not None:
         yield Text.from_markup(lateness(run.figures)).plain
-    status = run.status("retry")
-    for topic, count in status.get("parked", {}).items():
+    waiting = ahead(run.status("retry"))
+    for topic, count in waiting.lag.items():
         if count:
-            due = due_in(status.get("next_due", {}).get(topic), now)
-            yield f"{count:,} parked in {topic}, next due {due}"
+            due = due_in(waiting, topic, now)
+            yield f"{count:,} parked in {topic}" + (f", next due {due}" if due else "")
     yield from troubles({lane: run.status(lane) for lane in run.figures.lanes})
+
+
+def _nothing_done(status: Mapping[str, Any], lane: Lane) -> str:
+    """Whether there was nothing to do, or nothing was done."""
+    waiting = ahead(status)
+    if left := sum((waiting.due if lane == "retry" else waiting.lag).values()):
+        return f"nothing done, {left:,} left"
+    return "nothing done" if any(map(status.get, _UNDONE)) else "nothing to do"

@@ -11,10 +11,11 @@ from redrive.cli.output import console_for, say_error
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments
+from redrive.engines import preflight
 from redrive.engines.worker.health import checks
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.engines.worker.options import Options
-from redrive.engines.worker.worker import Worker, start
+from redrive.engines.worker.worker import Worker, start_app
 from redrive.errors import RedriveError
 from redrive.logs import LogFormat
 from redrive.serving import served
@@ -32,18 +33,19 @@ def run_worker(
     port: int | None,
     log_format: LogFormat,
 ) -> None:
-    """Run it until it is stopped, or has nothing more to do."""
+    """Run it until it is stopped or has nothing left to do."""
     console = console_for(log_format)
     with Stopping() as stopping:
         with steps(console) as say:
-            say("looking at Kafka")
-            worker = start(target, options=options, **arguments)
+            app, settings = preflight.load(target, "worker", arguments)
+            say("checking Kafka")
+            worker = start_app(app, settings, target, options)
         stopping.be_orderly()
         try:
             try:
                 _follow(worker, console, stopping, port)
             finally:
-                worker.stop(options.drain / 1000 + 10)
+                worker.stop(options.drain_seconds + 10)
         except RedriveError as error:
             if _has_lost_threads(worker):
                 say_error(error)
@@ -56,7 +58,7 @@ def run_worker(
 
 
 def _has_lost_threads(worker: Worker) -> bool:
-    """Whether handlers still run: at its end Python would wait for their threads, for ever."""
+    """Whether handlers are still running: at exit Python would wait for their threads forever."""
     return worker.left_behind or worker.counting.hung > 0
 
 
@@ -72,12 +74,12 @@ def _follow(worker: Worker, console: Console, stopping: Stopping, port: int | No
         view(console) as shown,
     ):
         if bound is not None:
-            console.print(f"figures: port {bound}, /metrics /live /ready")
+            console.print(f"metrics: port {bound}, /metrics /live /ready")
         said = False
         while not worker.await_termination(_SHOW_EVERY):
             shown.show(worker)
             if stopping.wanted and not said:
                 said = True
-                console.print("stopping: what runs may end")
+                console.print("stopping: running handlers may finish")
                 worker.stop(0)
         shown.show(worker)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from redrive.delivery.refusing import RefusingTopics, Waiting
 from redrive.errors import PublishError
 
 if TYPE_CHECKING:
-    from redrive.delivery.refusing import RefusingTopics
     from redrive.processing.outcomes import Outcome, Report
+    from redrive.processing.processor import PartitionProcessor
     from redrive.processing.work import Work
     from redrive.record import Write
 
@@ -44,9 +45,14 @@ class Blamed:
     @property
     def with_those_behind(self) -> int:
         """How many records wait: they, and those behind them in their lanes."""
-        works = [work for work in list(self._found) if not work.processor.closed]
-        lanes = {work.lane for work in works if work.lane is not None}
-        return sum(work.lane is None for work in works) + sum(len(lane.queue) for lane in lanes)
+        return _with_those_behind([each for each in list(self._found) if not each.processor.closed])
+
+    def of(self, processor: PartitionProcessor) -> Waiting:
+        """Those of one partition."""
+        mine = {work: b for work, b in list(self._found.items()) if work.processor is processor}
+        return Waiting(
+            len(mine), _with_those_behind([*mine]), [blame.reason for blame in mine.values()]
+        )
 
     def first(self, works: Sequence[Work]) -> Blame | None:
         """What the first of these waits for, if it is one of them."""
@@ -88,6 +94,11 @@ class Blamed:
     def clear(self) -> None:
         """Let go of all."""
         self._found.clear()
+
+
+def _with_those_behind(works: Sequence[Work]) -> int:
+    lanes = {work.lane for work in works if work.lane is not None}
+    return sum(work.lane is None for work in works) + sum(len(lane.queue) for lane in lanes)
 
 
 def _blame(work: Work, reason: PublishError, write: Write, outcome: Outcome | None) -> Blame:

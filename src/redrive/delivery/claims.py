@@ -39,8 +39,9 @@ def claim_of(work: Work, scope: Scope) -> Claim:
 def inbox_id(envelope: Envelope, app: App) -> InboxId:
     """What a record is known by, also one whose handler is gone."""
     handler = app.handlers.get(envelope.origin_topic)
-    scope = envelope.origin_topic if handler is None else handler.id_scope
-    return InboxId(scope, _stored(envelope.id))
+    if handler is not None:
+        return InboxId(handler.id_scope, _stored(envelope.id))
+    return InboxId(envelope.id_scope or envelope.origin_topic, _stored(envelope.id))
 
 
 def _stored(message_id: str) -> str:

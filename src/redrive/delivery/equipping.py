@@ -5,11 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from redrive.delivery.together import Together
+from redrive.delivery.group_publish import GroupPublish
 from redrive.delivery.unit import Tools
 from redrive.delivery.units import Units
 from redrive.errors import ConfigurationError
-from redrive.guarantees import GUARANTEES
 
 if TYPE_CHECKING:
     from redrive.config import Settings
@@ -24,6 +23,7 @@ def equip(
     clock: Clock,
     *,
     inbox_ttl: int | None = None,
+    quiet: bool = False,
 ) -> Units | None:
     """Have lots run as units of work, where the app's delivery has a database.
 
@@ -31,7 +31,7 @@ def equip(
     at its end, after its executor.
     """
     app = scope.app
-    guarantee = GUARANTEES[app.delivery]
+    guarantee = app.guarantee
     if not guarantee.database:
         return None
     require_psycopg()
@@ -42,8 +42,9 @@ def equip(
         app.name,
         connections=app.database_connections,
         schema=settings.ledger_schema,
+        guarantee=guarantee,
     )
-    tools = Tools(scope, guarantee, Together(publisher), clock)
+    tools = Tools(scope, guarantee, GroupPublish(publisher), clock, quiet)
     units = Units(tools, store, inbox_ttl=inbox_ttl)
     scope.units = units
     return units

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive import failpoints
-from redrive.delivery.held import Held, Item
-from redrive.delivery.refusing import RefusingTopics
+from redrive.clock import steady
+from redrive.delivery.held import Held
+from redrive.delivery.items import Item, Key, blamed, instead, items_of, keys_of, report_of
+from redrive.delivery.refusing import RefusingTopics, Waiting
 from redrive.errors import PublishError, RedriveError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Write
@@ -24,6 +28,8 @@ Complete = tuple["PartitionProcessor", "Outcome | int"]
 """An outcome that is durable, or how many records are done with all that they have sent."""
 
 log: Final = logging.getLogger("redrive.delivery")
+
+_sends: Final = itemgetter(1)
 
 
 class _OnTheWay(NamedTuple):
@@ -47,24 +53,21 @@ class FlushDelivery:
         publisher: Publisher,
         clock: Clock,
         sent_to: Collection[str] = (),
-        known: set[str] | None = None,
+        topics: RefusingTopics | None = None,
     ) -> None:
-        """`sent_to` are the topics that handlers have sent to, whenever it is looked at.
-
-        `known` are those that were found to take writes, also by others of this process.
-        """
+        """`sent_to` are the topics that handlers have sent to, whenever it is looked at."""
         self._publisher = publisher
         self._sent_to = sent_to
-        self._known = set() if known is None else known
-        self._asked = set(self._known)
         self._clock = clock
         self._noted: deque[Noted] = deque()
         self._on_the_way: _OnTheWay | None = None
         self._again: list[Item] = []
         """Refused once: they are tried by themselves, beside what is on its way."""
         self._beside: _OnTheWay | None = None
-        self._topics = RefusingTopics(publisher.refusing, clock)
+        self._topics = topics or RefusingTopics(publisher.refusing, clock)
         self._held = Held(self._topics)
+        self._keys: set[Key] = set()
+        """Those of all that wait: nobody overtakes a message of its key."""
         self.taken = 0
         """How many reports were taken."""
         self.settled = 0
@@ -81,6 +84,18 @@ class FlushDelivery:
         beside = self._beside
         return len(self._held) + len(self._again) + (0 if beside is None else len(beside.items))
 
+    def refused_of(self, processor: PartitionProcessor) -> Waiting:
+        """Those of one partition."""
+        mine = [item for item in self._waiting if item.processor is processor]
+        topics = {write.topic for item in mine for write in item.writes}
+        return Waiting(len(mine), len(mine), self._topics.reasons(topics))
+
+    @property
+    def _waiting(self) -> list[Item]:
+        """All records whose writes were refused, with those behind them."""
+        beside = [] if self._beside is None else self._beside.items
+        return [*beside, *self._again, *self._held.items]
+
     @property
     def refusal(self) -> str:
         """Why, in one sentence."""
@@ -96,7 +111,11 @@ class FlushDelivery:
 
         With `wait`, up to that many seconds are given to what is on its way.
         """
-        self._again += self._held.due(self._clock.now()) if len(self._held) else ()
+        if waiting := len(self._held):
+            again, behind = self._held.due(steady(self._clock), trying=self._trying)
+            self._again += again
+            if behind or len(self._held) + len(again) < waiting:  # or some have gone
+                self._note_again(behind)
         complete = [] if self._on_the_way else self._hand_over()
         if self._beside is None and self._again:
             complete += self._hand_over_beside()
@@ -117,23 +136,27 @@ class FlushDelivery:
 
     def next_due(self) -> int | None:
         """When refused writes will be tried again."""
-        return self._held.next_due
+        due = self._held.next_due(trying=self._trying)
+        return None if due is None else due + self._clock.was_set()
+
+    @property
+    def _trying(self) -> bool:
+        """Whether records are being tried again that were refused."""
+        return bool(self._again or self._beside)
 
     def _hand_over(self) -> list[Complete]:
         writes: list[Write] = []
         noted: list[Noted] = []
-        if len(self._sent_to) > len(self._asked):
-            news = {*self._sent_to} - self._asked
-            self._asked |= news
-            self._known |= news - self._topics.are_shut(news)
+        self._topics.meet(self._sent_to)
         shut = self._topics.shut
         while self._noted:
             processor, report = self._noted.popleft()
-            if shut:
+            if shut or self._keys:
                 report = self._open(processor, report, shut)
+            if report.outcomes and not self._forgotten(processor, report.outcomes):
+                report = report_of(self._without_buried(items_of(processor, report)))
             noted.append((processor, report))
-            for _, sends, _ in report.sent:
-                writes += sends
+            writes += chain.from_iterable(map(_sends, report.sent))
             for outcome in report.outcomes:
                 writes += outcome.writes
         if not writes:
@@ -146,18 +169,23 @@ class FlushDelivery:
         return []
 
     def _open(self, processor: PartitionProcessor, report: Report, shut: set[str]) -> Report:
-        """What of a report can be written now; the rest is held behind what its topics refused."""
-        rest = Report()
-        for item in _items(processor, report):
-            if any(write.topic in shut for write in item.writes):
+        """What of a report can be written now; the rest is held behind what was refused."""
+        rest: list[Item] = []
+        for item in items_of(processor, report):
+            keys = keys_of(item)
+            if keys & self._keys or any(write.topic in shut for write in item.writes):
                 self._held.hold_behind(item)
+                self._keys |= keys
             else:
-                _add(rest, item)
-        return rest
+                rest.append(item)
+        return report_of(rest)
 
     def _hand_over_beside(self) -> list[Complete]:
         # Those of partitions that went are their next owner's.
         items = [each for each in self._again if not each.processor.closed]
+        ended = ((each.processor, each.outcome) for each in items if each.outcome is not None)
+        if not all(self._forgotten(processor, [outcome]) for processor, outcome in ended):
+            items = self._without_buried(items)
         writes = [write for item in items for write in item.writes]
         if writes:
             self._beside = _OnTheWay(self._publisher.hand_over(writes, alone=True), [], items)
@@ -167,21 +195,24 @@ class FlushDelivery:
     def _settle(self, noted: list[Noted], error: PublishError | None) -> list[Complete]:
         complete: list[Complete] = []
         if error is not None:
-            items = [item for each in noted for item in _items(*each)]
+            items = [item for each in noted for item in items_of(*each)]
             fine: list[Item] = []
-            for item, reasons in _blamed(items, error):
+            blocked: set[Key] = set()
+            for item, reasons in blamed(items, error):
                 if not reasons:
                     fine.append(item)
-                elif any(reason.kind == "message" for reason in reasons):
+                    continue
+                keys = keys_of(item)
+                self._keys |= keys
+                others = [reason for reason in reasons if reason.kind != "message"]
+                if len(others) < len(reasons) and not keys & blocked:
                     self._again.append(item)  # a batch is refused for one that is in it
                 else:
-                    self._held.hold(item, reasons)
+                    self._held.hold(item, others)
+                    blocked |= keys
             complete = self._settled(fine)
         else:
             for processor, report in noted:
-                if report.outcomes and not self._forgotten(processor, report.outcomes):
-                    complete += self._settled(_items(processor, report))
-                    continue
                 processor.settle(report.offsets)
                 if done := len(report.done) + len(report.sent):
                     complete.append((processor, done))
@@ -191,93 +222,63 @@ class FlushDelivery:
 
     def _settle_beside(self, items: list[Item], error: PublishError | None) -> list[Complete]:
         fine: list[Item] = []
-        for item, reasons in _blamed(items, error) if error else ((each, ()) for each in items):
+        for item, reasons in blamed(items, error) if error else ((each, ()) for each in items):
             if not reasons:
                 fine.append(item)
             else:
                 self._refused(item, reasons)
-        for item in reversed(self._held.taken(fine)):
-            report = Report()
-            _add(report, item)
-            self._noted.appendleft((item.processor, report))
-            self.taken += 1
+        self._note_again(self._held.taken(fine))
         return self._settled(fine)
+
+    def _note_again(self, behind: list[Item]) -> None:
+        """Let records be written that waited behind others, unless they still have to wait."""
+        self._keys = {key for item in self._waiting for key in keys_of(item)}
+        for item in reversed(behind):
+            self._noted.appendleft((item.processor, report_of([item])))
+            self.taken += 1
 
     def _refused(self, item: Item, reasons: Sequence[PublishError]) -> None:
         """Decide about a record whose writes were refused also by themselves."""
-        wrong = next((each for each in reasons if each.kind == "message"), None)
-        if wrong is None:
+        why = dict(zip(map(id, item.writes), reasons, strict=False))
+        other = instead(item, why, self._clock.now())
+        if other is None:
             self._held.hold(item, reasons)
-        elif item.subject is not None:
-            sent = (item.offset, [*item.writes], item.subject)
-            report = Report()
-            report.outcomes.append(item.processor.refused(sent, wrong, self._clock.now()))
-            self.take(item.processor, report)
         else:
-            self._without_sends(item, reasons, wrong)
-
-    def _without_sends(
-        self, item: Item, reasons: Sequence[PublishError], wrong: PublishError
-    ) -> None:
-        """The end of a record does not depend on what its recovery sends; all else does."""
-        sends = set(map(id, item.outcome.sends)) if item.outcome is not None else set()
-        own = [write for write in item.writes if id(write) not in sends]
-        if len(own) == len(item.writes):
-            self._held.hold(item, reasons)
-            return
-        log.error("%s; its record ends without what its recovery has sent", wrong)
-        self._again.append(item._replace(writes=own))
+            self._again.append(other)
 
     def _settled(self, items: Iterable[Item]) -> list[Complete]:
         complete: list[Complete] = []
         for item in items:
-            if item.outcome is not None and not self._forgotten(item.processor, [item.outcome]):
-                why = PublishError("dead letters cannot be forgotten in the inbox yet")
-                self._held.hold(item._replace(writes=()), [why])
-                continue
             item.processor.settle([item.offset])
             complete.append((item.processor, 1 if item.outcome is None else item.outcome))
         return complete
 
     def _forgotten(self, processor: PartitionProcessor, outcomes: Sequence[Outcome]) -> bool:
-        """Have dead letters forgotten that no unit of work has buried: they may be replayed."""
-        # Those of a unit of work have nothing left to write, and are forgotten with its commit.
-        buried = [each for each in outcomes if each.kind == "bury" and each.writes]
+        """Have dead letters forgotten that no unit of work has buried: they may be replayed.
+
+        Before they are written: while the database is away, they would be written in vain, and by
+        each process that takes the partition up once more.
+        """
+        buried = [each for each in outcomes if _is_buried(each)]
         try:
             return not buried or processor.forget(buried)
         except RedriveError as error:
             log.error("%s; records that were buried wait for it", error)  # noqa: TRY400 -- no mistake of ours
             return False
 
-
-def _items(processor: PartitionProcessor, report: Report) -> list[Item]:
-    return [
-        *(Item(processor, offset, (), None) for offset in report.done),
-        *(Item(processor, offset, sends, None, work) for offset, sends, work in report.sent),
-        *(Item(processor, each.offset, each.writes, each) for each in report.outcomes),
-    ]
-
-
-def _add(report: Report, item: Item) -> None:
-    """And back."""
-    if item.outcome is not None:
-        report.outcomes.append(item.outcome)
-    elif item.subject is not None:
-        report.sent.append((item.offset, [*item.writes], item.subject))
-    else:
-        report.done.append(item.offset)
+    def _without_buried(self, items: Iterable[Item]) -> list[Item]:
+        """Hold those whose dead letters cannot be forgotten yet; returns the others."""
+        rest: list[Item] = []
+        for item in items:
+            if item.outcome is not None and _is_buried(item.outcome):
+                why = PublishError("dead letters cannot be forgotten in the inbox yet")
+                self._held.hold(item, [why])
+                self._keys |= keys_of(item)
+            else:
+                rest.append(item)
+        return rest
 
 
-def _blamed(
-    items: Iterable[Item], error: PublishError
-) -> Iterator[tuple[Item, list[PublishError]]]:
-    """Each record with what of it was refused, and why; all of it where that is not known."""
-    reasons = dict(zip(map(id, error.refused), error.reasons, strict=True))
-    for item in items:
-        if not reasons and item.writes:
-            yield item, [error]
-            continue
-        refused = [write for write in item.writes if id(write) in reasons]
-        # Only those are tried again: the others are durable, and would be there twice.
-        left = item._replace(writes=refused) if refused else item
-        yield left, [reasons[id(write)] for write in refused]
+def _is_buried(outcome: Outcome) -> bool:
+    # Those of a unit of work have nothing left to write, and are forgotten with its commit.
+    return outcome.kind == "bury" and bool(outcome.writes)

@@ -1,33 +1,22 @@
 """Held: records whose writes were refused; they wait until their topics take writes again.
 
-Whatever comes for a topic that takes nothing waits behind those that were refused, without being
-tried, so that the order of its messages stays.
+Whatever comes for a topic that takes nothing, or for a key of which a message was refused, waits
+behind those that were refused, without being tried, so that the order of messages stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from redrive.delivery.items import Item, Key, keys_of
 
 if TYPE_CHECKING:
     from redrive.delivery.refusing import RefusingTopics
     from redrive.errors import PublishError
-    from redrive.processing.outcomes import Outcome
-    from redrive.processing.processor import PartitionProcessor
-    from redrive.processing.work import Work
-    from redrive.record import Record, Write
 
-
-class Item(NamedTuple):
-    """One record that is complete once its writes are durable."""
-
-    processor: PartitionProcessor
-    offset: int
-    writes: Sequence[Write]
-    outcome: Outcome | None
-    """None: the record is done, and these are what its handler has sent."""
-    subject: Work | Record | None = None
-    """The record, where its handler has sent something."""
+_offset: Final = attrgetter("offset")
 
 
 class Held:
@@ -37,15 +26,26 @@ class Held:
         self._topics = topics
         self._refused: list[Item] = []
         self._behind: list[Item] = []
-        """Not tried, because their topics were shut when they came."""
+        """Not tried, because of others that were refused."""
 
     def __len__(self) -> int:
         return len(self._refused) + len(self._behind)
 
     @property
-    def next_due(self) -> int | None:
-        """When it is looked again whether their topics take writes."""
-        return self._topics.next_due if len(self) else None
+    def items(self) -> list[Item]:
+        """All of them."""
+        return [*self._refused, *self._behind]
+
+    def next_due(self, *, trying: bool) -> int | None:
+        """When it is looked again whether their topics take writes, in steady time.
+
+        At once where nobody is being tried, and no topic is to be looked at: whoever was to be
+        tried has gone with its partition.
+        """
+        if not len(self):
+            return None
+        due = self._topics.next_due
+        return due if due is not None or trying else 0
 
     def hold(self, item: Item, reasons: Iterable[PublishError]) -> None:
         """Let a record wait whose writes were refused."""
@@ -54,31 +54,50 @@ class Held:
             self._topics.note(reason, _topics(item))
 
     def hold_behind(self, item: Item) -> None:
-        """Let a record wait that writes to a shut topic."""
+        """Let a record wait that would be refused, or overtake one that was."""
         self._behind.append(item)
 
-    def due(self, now: int) -> list[Item]:
-        """The records whose topics are worth another try at that time, in their order."""
-        due = self._topics.next_due
-        if not len(self) or due is None or now < due:
-            return []
-        held, self._behind = _alive(self._refused), _alive(self._behind)
+    def due(self, now: int, *, trying: bool) -> tuple[list[Item], list[Item]]:
+        """The records whose topics are worth another try at that time, in their order.
+
+        None while others are tried: if those are refused again, their keys have to wait for them.
+
+        And those that waited behind others, where some of those have gone with their partition, or
+        wait for another topic by now.
+        """
+        due = self.next_due(trying=trying)
+        if due is None or now < due or trying:
+            return [], []
+        # Whoever was refused again stands behind those that it came before.
+        held, behind = sorted(_alive(self._refused), key=_offset), _alive(self._behind)
         if not held:  # nobody is left who was refused: those behind them go first now
-            held, self._behind = self._behind, []
-        self._topics.keep({topic for item in (*held, *self._behind) for topic in _topics(item)})
+            held, behind = behind, []
+        loose, self._behind = (behind, []) if len(held) < len(self._refused) else ([], behind)
+        self._topics.keep({topic for item in (*held, *behind) for topic in _topics(item)})
         self._refused = []
         free: list[Item] = []
+        blocked: set[Key] = set()
         for item in held:
-            waits = self._topics.until(_topics(item)) is not None
-            (self._refused if waits else free).append(item)
-        return free
+            keys = keys_of(item)
+            if self._topics.until(_topics(item)) is not None or keys & blocked:
+                self._refused.append(item)
+                blocked |= keys
+            else:
+                free.append(item)
+        for item in behind:
+            self._topics.until(_topics(item))  # perhaps nobody else asks about these
+        idle = self._topics.to_be_tried.difference(*map(_topics, free))
+        if idle:  # whoever was refused there is not tried for them: those behind go on
+            self._topics.taken(idle)
+            loose, self._behind = behind, []
+        return free, loose
 
     def taken(self, items: Iterable[Item]) -> list[Item]:
-        """Take note that these were taken after all; returns those that waited behind them."""
-        topics = {write.topic for item in items for write in item.writes}
-        if not topics:
-            return []
-        self._topics.taken(topics)
+        """Take note that these were taken after all; returns all that waited behind others."""
+        topics = {topic for item in items for topic in _topics(item)}
+        # A topic that refuses others, of another partition say, is still looked at for them.
+        waiting = {topic for item in self._refused for topic in _topics(item)}
+        self._topics.taken(topics - waiting)
         behind, self._behind = _alive(self._behind), []
         return behind
 

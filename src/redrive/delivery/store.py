@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from redrive.errors import RedriveError
-from redrive.processing.guarded import Guard
+from redrive.processing.savepoints import Savepoint
 from redrive.record import Write
 
 State = Literal["done", "parked"]
@@ -29,6 +29,10 @@ class StoreBusyError(RedriveError):
 
 class StoreRefusedError(RedriveError):
     """The database does not take what a record has to write, now or later: all is undone."""
+
+
+class StoreNotAllowedError(RedriveError):
+    """The database refuses this role a privilege: all is undone, and waiting does not help."""
 
 
 class TransactionEndedError(RedriveError):
@@ -78,7 +82,7 @@ class Marks:
     """Ids that were not claimed; where they are parked, they are forgotten."""
 
 
-class Session(Guard, Protocol):
+class Session(Savepoint, Protocol):
     """One transaction. As a guard, it makes single calls of handlers undoable."""
 
     @property

@@ -7,6 +7,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from redrive.backoff import Backoff
+from redrive.clock import steady
+from redrive.delivery.store import StoreNotAllowedError
 from redrive.envelope import text_of
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ class Trouble:
     def __init__(self, clock: Clock) -> None:
         self.text = ""
         """What it is; empty while there is none."""
+        self.not_allowed: StoreNotAllowedError | None = None
+        """Set where waiting does not help, because a privilege is missing: the run ends."""
         self.noted = 0
         """How often it was met, ever."""
         self._clock = clock
@@ -35,16 +39,19 @@ class Trouble:
         self._until = 0
 
     def wait_until(self) -> int | None:
-        """Until when nobody need try; None: now."""
-        return self._until if self.text and self._clock.now() < self._until else None
+        """Until when nobody need try, in steady time; None: now."""
+        return self._until if self.text and steady(self._clock) < self._until else None
 
     def begins(self, error: BaseException) -> int:
-        """Take note that a unit could not be done; gives the time of the next try."""
+        """Take note that a unit could not be done; returns the steady time of the next try."""
         with self._lock:
-            now = self._clock.now()
+            now = steady(self._clock)
             if not self.text:
                 self._began = now
                 self._times = 0
+            if isinstance(error, StoreNotAllowedError):
+                self.not_allowed = error  # whoever runs this ends with that sentence
+            elif not self.text:
                 log.warning(
                     "nothing can be committed: %s; records wait until it is over, and none is"
                     " blamed for it",
@@ -63,6 +70,7 @@ class Trouble:
             return
         with self._lock:
             if self.text:
-                seconds = (self._clock.now() - self._began) / 1000
+                seconds = (steady(self._clock) - self._began) / 1000
                 log.warning("work is committed again, after %.1f s", seconds)
                 self.text = ""
+                self.not_allowed = None

@@ -5,9 +5,10 @@ The order of its steps is the guarantee:
 1. claim the ids; rivals wait from here on
 2. call the handlers, each so that it can be undone alone
 3. let the policy judge what came of them
-4. write to Kafka what has to be there before the commit, and wait until it is durable
-5. put outbound records into the outbox, and say what became of the ids
-6. commit
+4. say what became of the ids: what the database refuses is refused before anything is written
+5. write to Kafka what has to be there before the commit, and wait until it is durable
+6. put outbound records into the outbox: the locks of their aggregates are held briefly
+7. commit
 
 Whoever runs it settles offsets and frees lanes after that, and not before. Whatever is raised on
 the way means that nothing of it happened, but for messages that may be written twice.
@@ -27,21 +28,20 @@ from redrive import failpoints
 from redrive.delivery import claims
 from redrive.delivery.refusing import RefusingTopics
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session
-from redrive.errors import PublishError, RedriveError
+from redrive.errors import Conflict, NoIdError, PublishError, RedriveError, Undecodable
 from redrive.guarantees import Guarantee
-from redrive.processing import calling, guarded
+from redrive.processing import call_rules, calling, savepoints
 from redrive.processing.judged import Judged
-from redrive.processing.work import Lane, Lot, Result, Work
+from redrive.processing.lots import Lot
+from redrive.processing.work import BEHIND, Lane, Result, Work
 from redrive.record import Write
+from redrive.tuning import UNIT_SECONDS
 
 if TYPE_CHECKING:
     from redrive.ports import Clock
     from redrive.processing.outcomes import Outcome
     from redrive.processing.scope import Scope
 
-UNIT_SECONDS: Final = 0.1
-"""How long handlers run, about, before their work is committed: a crash repeats that much, and
-rivals wait that long."""
 
 current: Final[ContextVar[Session]] = ContextVar("redrive.session")
 """The session of the unit that runs in this thread, or in this task of an event loop."""
@@ -71,23 +71,17 @@ class Tools:
     guarantee: Guarantee
     publisher: Publishes
     clock: Clock
+    quiet: bool = False
+    """Whether somebody else tells which topics refuse writes."""
 
     @cached_property
     def topics(self) -> RefusingTopics:
         """The topics that refuse what is to be written."""
-        return RefusingTopics(self.publisher.refusing, self.clock)
-
-    @cached_property
-    def _asked(self) -> set[str]:
-        """The topics about which the broker was asked before the first write to them."""
-        return set()
+        return RefusingTopics(self.publisher.refusing, self.clock, quiet=self.quiet)
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them; PublishError, before anything is written, if a topic is shut."""
-        news = {write.topic for write in writes} - self._asked
-        if news:
-            self._asked.update(news)
-            self.topics.are_shut(news)
+        self.topics.meet({write.topic for write in writes})
         error = self.topics.refusal(writes)
         if error is not None:
             raise error
@@ -136,10 +130,10 @@ class Unit:
             else:
                 await self._call_one_by_one(session, min(until, begin + UNIT_SECONDS))
             self.seconds = monotonic() - begin
+            await self._mark(session)
             await self._publish()
             failpoints.hit("after-produce")
             await self._send(session)
-            await self._mark(session)
             await session.commit()
             failpoints.hit("after-database-commit")
         except BaseException:
@@ -190,7 +184,8 @@ class Unit:
         try:
             return claims.claim_of(work, self._tools.scope)
         except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
-            self._known[work] = mistake
+            self._known[work] = error = NoIdError(str(mistake))
+            error.__cause__ = mistake
             return None
 
     # Calls
@@ -222,25 +217,37 @@ class Unit:
         self.called += 1
         scope = self._tools.scope
         if scope.times is None:
-            return await guarded.call(work, scope, session, self._lot)
+            return await savepoints.call(work, scope, session, self._lot)
         began = monotonic()
-        result = await guarded.call(work, scope, session, self._lot)
+        result = await savepoints.call(work, scope, session, self._lot)
         scope.times.add(monotonic() - began)
         return result
 
     async def _call_together(self, session: Session) -> None:
-        given = [w for w in self._works if w not in self._repeats and w not in self._known]
+        given = self._to_be_called()
         if self._failure is not None:
             self._known.update(dict.fromkeys(given, self._failure))
         elif given and not self._lot.cancelled:
             self.called = len(given)
-            results = await guarded.call_batch(given, self._tools.scope, session, self._lot)
+            results = await savepoints.call_batch(given, self._tools.scope, session, self._lot)
             self._known.update(zip(given, results, strict=True))
         for work in self._works:
-            if work in self._known:
+            if self._known.get(work, BEHIND) is not BEHIND:
                 self._judge(work, self._known[work])
         for work in self._repeats:
             self._judge_repeat(work)
+
+    def _to_be_called(self) -> list[Work]:
+        """The records of a batch that nothing is known of; not those behind one that may wait."""
+        failed: set[Lane | None] = set()
+        given: list[Work] = []
+        for work in self._works:
+            if work not in self._known:
+                if work not in self._repeats and work.lane not in failed:
+                    given.append(work)
+            elif not isinstance(self._known[work], (Undecodable, Conflict)):
+                call_rules.note_failed(work, self._known[work], failed)
+        return given
 
     def _judge(self, work: Work, result: Result) -> None:
         work.processor.judge(work, result, self._tools.clock.now(), self.judged)

@@ -10,28 +10,34 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from redrive.clock import steady
+from redrive.coroutines import run_sync
 from redrive.delivery.blamed import Blamed
 from redrive.delivery.claims import inbox_id
+from redrive.delivery.refusing import Waiting
 from redrive.delivery.store import (
     InboxId,
     Marks,
     Store,
     StoreDownError,
+    StoreNotAllowedError,
     StoreRefusedError,
     TransactionEndedError,
 )
 from redrive.delivery.trouble import Trouble
-from redrive.delivery.unit import UNIT_SECONDS, RevokedError, Tools, Unit, current
+from redrive.delivery.unit import RevokedError, Tools, Unit, current
 from redrive.errors import ContextError, PublishError, RedriveError
 from redrive.processing.judged import Judged
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import durable
-from redrive.processing.resources import without_loop
 from redrive.processing.scope import GivenUpError
-from redrive.processing.work import Lane, Lot, Work
+from redrive.processing.work import Lane, Work
+from redrive.tuning import EXPIRE_EVERY, EXPIRE_MORE, UNIT_END_AGAIN, UNIT_SECONDS
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
     from redrive.processing.dispatcher import Dispatcher
+    from redrive.processing.processor import PartitionProcessor
 
 log: Final = logging.getLogger("redrive.delivery")
 
@@ -42,11 +48,6 @@ _ALONE_LONGEST: Final = 30_000
 time, up to the second."""
 _LOST_BY_CHANCE: Final = 2
 """How often the database may be lost while a record is handled, before it is tried alone."""
-_AGAIN: Final = 1.0
-"""Seconds until the database is asked again to end a transaction whose thread does not come."""
-_EXPIRE_EVERY: Final = 60.0
-_EXPIRE_MORE: Final = 1.0
-"""Seconds between two looks for what has expired, and when there was more than one look takes."""
 
 
 class Units:
@@ -57,7 +58,7 @@ class Units:
         self._tools = tools
         self._store = store
         self._inbox_ttl = inbox_ttl
-        self._expire_at = monotonic() + _EXPIRE_EVERY
+        self._expire_at = monotonic() + EXPIRE_EVERY
         self._pace: dict[str, float] = {}
         self._closing = Event()
         self._open: dict[Lot, tuple[_Course, Unit]] = {}
@@ -82,6 +83,23 @@ class Units:
         return self._blamed.with_those_behind
 
     @property
+    def held_up(self) -> int:
+        """How many records wait that cannot be committed even alone, for another reason."""
+        return len(self._stuck)
+
+    def begin_anew(self) -> None:
+        """Forget who waited, and for what: those of the tasks before do so no longer."""
+        self._stuck.clear()
+        self._lost.clear()
+        self._blamed.clear()
+        self._tools.topics.clear()
+        self.trouble.not_allowed = None
+
+    def refused_of(self, processor: PartitionProcessor) -> Waiting:
+        """The records of one partition that wait for topics."""
+        return self._blamed.of(processor)
+
+    @property
     def refusal(self) -> str:
         """Why, in one sentence."""
         return self._tools.topics.reason
@@ -98,7 +116,7 @@ class Units:
 
     def run(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
         """Run a lot whose function is sync, and finish it."""
-        without_loop(self._run(lot, dispatcher, until))
+        run_sync(self._run(lot, dispatcher, until))
 
     async def run_async(self, lot: Lot, dispatcher: Dispatcher, until: float = inf) -> None:
         """Run a lot whose function is async, and finish it."""
@@ -108,7 +126,7 @@ class Units:
         self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
     ) -> None:
         """End the unit of a lot whose thread does not come back, fail these, finish the lot."""
-        without_loop(self._give_up(lot, works, error, dispatcher))
+        run_sync(self._give_up(lot, works, error, dispatcher))
 
     async def _give_up(
         self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
@@ -131,7 +149,7 @@ class Units:
                 await unit.session.break_off()
             except RedriveError as trouble:
                 self.trouble.begins(trouble)
-                if self._closing.wait(_AGAIN):
+                if self._closing.wait(UNIT_END_AGAIN):
                     return False
             else:
                 break
@@ -141,7 +159,11 @@ class Units:
         """Let these be handled when they come again: they were buried without a unit of work."""
         if self._tools.guarantee.inbox:
             app = self._tools.scope.app
-            without_loop(self._forget([inbox_id(each, app) for each in envelopes]))
+            try:
+                run_sync(self._forget([inbox_id(each, app) for each in envelopes]))
+            except StoreNotAllowedError as error:
+                self.trouble.begins(error)  # the run ends with it, as with that of a unit
+                raise
 
     async def _forget(self, stored: list[InboxId]) -> None:
         async with self._store.session(is_async=False) as session:
@@ -158,15 +180,17 @@ class Units:
     async def _run(self, lot: Lot, dispatcher: Dispatcher, until: float) -> None:
         course = _Course(lot)
         try:
-            while works := course.upcoming(self._size(lot, course)):
-                if lot.cancelled or monotonic() >= until:
-                    break
+            while not lot.cancelled and monotonic() < until:
                 if (wait := self.trouble.wait_until()) is not None:
-                    course.detain(course.rest(), wait)
+                    course.detain(course.begin(), wait)
                     break
-                if not await self._spared(lot, works, course, dispatcher):
-                    works = self._blamed.before_the_next(works)
-                    await self._unit(lot, works, course, dispatcher, until)
+                works = course.begin(self._size(lot, course))
+                if not works:
+                    break
+                together = self._blamed.before_the_next(works)
+                course.put_back(works[len(together) :])
+                if not await self._spared(lot, together, course, dispatcher):
+                    await self._unit(lot, together, course, dispatcher, until)
         except GivenUpError as error:
             log.warning("%s: what it did does not count", error)
             return
@@ -201,12 +225,13 @@ class Units:
             return False
         ask = self._blamed.until
         wait = await asyncio.to_thread(ask, blame) if lot.is_async else ask(blame)
+        if wait is None and blame.fails_with is None:
+            return False
+        course.put_back(works[1:])
         if wait is not None:
             course.detain(works[:1], wait)
-            return True
-        if blame.fails_with is None:
-            return False
-        await self._fail(blame.fails_with, lot, works[:1], course, dispatcher)
+        elif blame.fails_with is not None:
+            await self._fail(blame.fails_with, lot, works[:1], course, dispatcher)
         return True
 
     def _undone(self, error: Exception, unit: Unit, works: list[Work], course: _Course) -> bool:
@@ -215,13 +240,13 @@ class Units:
             course.give_up()
         elif self._is_outage(error, unit, works):
             # Nobody can do anything about it: all wait, and nothing counts against any record.
-            course.detain(course.rest(), self.trouble.begins(error))
+            course.detain([*works, *course.begin()], self.trouble.begins(error))
         elif isinstance(error, PublishError) and self._blamed.note(
             error, unit.judged.report, works
         ):
-            pass  # they are spared, and the others tried again without them
+            course.put_back(works)  # they are spared, and the others tried again without them
         elif len(works) > 1:
-            course.alone = True  # so that one of them does not hold the others
+            course.one_by_one(works)  # so that one of them does not hold the others
         elif isinstance(error, (StoreRefusedError, TransactionEndedError)):
             # What it wrote cannot be committed, or what it committed on its own cannot be undone.
             return True
@@ -235,6 +260,8 @@ class Units:
         """Whether anybody else would have fared the same."""
         if isinstance(error, PublishError):
             return error.outage
+        if isinstance(error, StoreNotAllowedError):
+            return True
         if not isinstance(error, StoreDownError):
             return False
         if unit.session is None:
@@ -285,7 +312,7 @@ class Units:
             error,
             wait,
         )
-        course.detain([work], self._tools.clock.now() + wait)
+        course.detain([work], steady(self._tools.clock) + wait)
 
     async def _fail(
         self,
@@ -309,14 +336,14 @@ class Units:
     async def _expire(self, *, is_async: bool) -> None:
         if self._inbox_ttl is None or monotonic() < self._expire_at:
             return
-        self._expire_at = monotonic() + _EXPIRE_EVERY
+        self._expire_at = monotonic() + EXPIRE_EVERY
         try:
             more = await self._store.expire(older_than=self._inbox_ttl, is_async=is_async)
         except RedriveError as error:
             log.warning("what has expired could not be deleted: %s", error)
         else:
             if more:
-                self._expire_at = monotonic() + _EXPIRE_MORE
+                self._expire_at = monotonic() + EXPIRE_MORE
 
 
 class _Course:
@@ -327,16 +354,24 @@ class _Course:
         self.alone = False
         """Whether its records are tried one by one."""
         self._lot = lot
-        self._begun = 0
         self._stopped: set[Lane] = set()
 
-    def rest(self) -> list[Work]:
-        """The records that were not tried, and may be."""
-        return [work for work in self._lot.works[self._begun :] if work.lane not in self._stopped]
+    def begin(self, most: int | None = None) -> list[Work]:
+        """The records of the next unit; all that may be tried, unless told how many."""
+        while works := self._lot.begin(most):
+            may_run = [work for work in works if work.lane not in self._stopped]
+            if may_run:
+                return may_run
+        return []
 
-    def upcoming(self, most: int) -> list[Work]:
-        """The records of the next unit."""
-        return self.rest()[:most]
+    def put_back(self, works: list[Work]) -> None:
+        """These have not begun after all, and come next."""
+        self._lot.todo.extendleft(reversed(works))
+
+    def one_by_one(self, works: list[Work]) -> None:
+        """Try these again, each alone, and those behind them."""
+        self.alone = True
+        self.put_back(works)
 
     def committed(self, works: list[Work], judged: Judged) -> None:
         """Go on behind these; who has no outcome keeps those behind it in its lane waiting."""
@@ -351,12 +386,9 @@ class _Course:
 
     def give_up(self) -> None:
         """Try no more of it."""
-        self._begun = len(self._lot.works)
+        self._lot.todo.clear()
 
     def _pass(self, works: list[Work]) -> None:
-        if not works:
-            return
-        self._begun = self._lot.works.index(works[-1], self._begun) + 1
         for work in works:
             if work.lane is not None and work.offset not in self.whole.settled:
                 self._stopped.add(work.lane)

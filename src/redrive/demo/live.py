@@ -25,9 +25,9 @@ TOPICS = tuple(topic_names(app))
 
 
 def prepare(settings: Settings, database: str) -> None:
-    """Make the topics and the table."""
+    """Create the topics and the table."""
     port = KafkaTopics(settings)
-    for _ in range(2):  # delay topics are made like their sources, once those are there
+    for _ in range(2):  # delay topics are modelled on their sources, once those exist
         plan = plan_topics(app, port.describe(topic_names(app)), outage=OUTAGE, create_sources=True)
         list(apply(plan, port))
     with psycopg.connect(database, autocommit=True) as connection:
@@ -35,7 +35,7 @@ def prepare(settings: Settings, database: str) -> None:
 
 
 class Sender:
-    """Whoever writes to the shop's topics: in a thread, second by second."""
+    """Writes to the shop's topics, in a thread, second by second."""
 
     def __init__(self, settings: Settings) -> None:
         self._publisher = KafkaPublisher(settings)
@@ -46,7 +46,7 @@ class Sender:
 
     @property
     def done(self) -> bool:
-        """Whether all is sent."""
+        """Whether everything has been sent."""
         return not self._thread.is_alive()
 
     def open_shop(self) -> None:
@@ -99,11 +99,11 @@ class Result:
     dead: list[tuple[Record, Envelope]]
     lost: list[Write]
     twice: int
-    """Outbound records that are there more than once: at-least-once allows it."""
+    """Outbound records that exist more than once: at-least-once allows it."""
 
 
 class Watcher:
-    """Looks at the shop from outside: at its table and its topics."""
+    """Looks at the shop from outside: its table and its topics."""
 
     def __init__(self, settings: Settings, database: str) -> None:
         self._log = KafkaLog(settings, "redrive-demo")
@@ -115,7 +115,7 @@ class Watcher:
         ]
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both."""
         self._log.close()
         self._db.close()
 
@@ -155,7 +155,7 @@ class Watcher:
 def missing(
     sent: Collection[Write], created: Collection[bytes], updated: Collection[Pair]
 ) -> list[Write]:
-    """Records without effect: creates without an item, updates without what is sent on for them."""
+    """Records without effect: creates without an item, updates without an outbound record."""
     return [
         write
         for write in sent

@@ -1,6 +1,6 @@
 """The shop as `redrive demo` runs it on Spark: its items are in PostgreSQL, its delays are short.
 
-Delivery is at-least-once, so each statement gives the same when it is done twice.
+Delivery is at-least-once, so each statement is idempotent.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A shop whose updates may arrive before their creates, as somebody who uses redrive writes it.
+"""A shop whose updates may arrive before their creates, written as a user of redrive would.
 
 `redrive demo` runs it; `redrive topics redrive.demo.shop:app` shows the topics that it needs.
 """

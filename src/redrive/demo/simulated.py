@@ -17,7 +17,7 @@ _Call = tuple[str, int, int, int]
 
 
 def simulate() -> Telling:
-    """Let the events happen, and time pass until nothing waits any more."""
+    """Play the events, and let time pass until nothing is waiting."""
     began = perf_counter()
     with Simulation(app, partitions=3) as sim:
         start = sim.clock.now()
@@ -71,7 +71,7 @@ def _call(of: Attempt | Outcome) -> _Call:
     if isinstance(of, Attempt):
         attempt = of.attempt
     else:
-        # A parked record's envelope already tells the attempt that comes next.
+        # A parked record's envelope already has the number of the next attempt.
         attempt = (of.envelope.attempt if of.envelope else 1) - (of.kind == "park")
     return (*_place(of.record), attempt)
 

@@ -1,4 +1,4 @@
-"""What happens in the shop, and how it is told: apart from the engine that runs it."""
+"""What happens in the shop and how it is reported, independent of the engine that runs it."""
 
 from __future__ import annotations
 

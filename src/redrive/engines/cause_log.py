@@ -1,4 +1,4 @@
-"""CauseLog: says why records fail: a new cause at once with its trace, then how often, at times."""
+"""CauseLog: logs why records fail: a new cause at once, with its trace, then how often."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from time import monotonic
 from typing import Final
 
 from redrive.processing.causes import AGAIN, OTHERS, Cause, Seen
+from redrive.tuning import CAUSES_EVERY, CAUSES_FORGOTTEN_AFTER, MOST_CAUSES
 
 log: Final = logging.getLogger("redrive.causes")
 
-EVERY: Final = 60.0
-"""Seconds from one summary to the next."""
-FORGET: Final = 3600.0
-"""Seconds without it after which a cause is news again."""
-MOST: Final = 500
-"""Causes that are remembered; what is new beyond them is summed up by topic and reason."""
-_WORDS: Final = {"park": "parked", "bury": "buried", "discard": "discarded", AGAIN: "tried again"}
-_LEVELS: Final = {"bury": logging.WARNING, "discard": logging.WARNING}
+_WORDS: Final = {
+    "park": "parked",
+    "bury": "buried",
+    "discard": "discarded",
+    "hop": "left waiting",
+    AGAIN: "tried again",
+}
+_LEVELS: Final = dict.fromkeys(("bury", "discard", "hop"), logging.WARNING)
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class _State:
 
 
 class CauseLog:
-    """The causes of one run, for the operator. May be used from many threads."""
+    """The causes of one run, for the operator. Thread-safe."""
 
     def __init__(self, app: str, clock: Callable[[], float] = monotonic) -> None:
         self._app = app
@@ -43,7 +44,7 @@ class CauseLog:
         self._lock = Lock()
 
     def take(self, seen: Iterable[Seen]) -> None:
-        """Take what was counted; what is new is said at once."""
+        """Add what was counted; new causes are logged at once."""
         with self._lock:
             for each in seen:
                 self._take(each)
@@ -51,26 +52,26 @@ class CauseLog:
 
     def tick(self) -> None:
         """Say how often causes were seen since they were last spoken of, if it is time."""
-        if self._clock() - self._said_at >= EVERY:
+        if self._clock() - self._said_at >= CAUSES_EVERY:
             self.sum_up()
 
     def sum_up(self) -> None:
-        """Say it now: at the end of a run."""
+        """Log it now: at the end of a run."""
         with self._lock:
             now = self._clock()
             seconds, self._said_at = now - self._said_at, now
             for cause, state in list(self._states.items()):
                 if state.more:
                     text = f"{state.more:,} more {_what(cause)} within {seconds:.0f} s"
-                    self._say(f"{text}, {state.total:,} in all", state.last, state.more, state)
+                    self._say(f"{text}, {state.total:,} in total", state.last, state.more, state)
                     state.more = 0
-                elif now - state.at > FORGET:
+                elif now - state.at > CAUSES_FORGOTTEN_AFTER:
                     del self._states[cause]
 
     def _take(self, seen: Seen) -> None:
         cause, now = seen.cause, self._clock()
         state = self._states.get(cause)
-        if state is None and len(self._states) >= MOST:
+        if state is None and len(self._states) >= MOST_CAUSES:
             others = cause.fingerprint.__class__(cause.fingerprint.reason, OTHERS)
             seen.cause = cause = Cause(cause.kind, cause.topic, others)
             state = self._states.get(cause)

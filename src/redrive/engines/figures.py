@@ -14,11 +14,11 @@ from typing import Any, Final
 from redrive.decisions import REASONS
 from redrive.engines.words import Lane
 from redrive.processing.causes import Seen
+from redrive.tuning import NEWS_KEPT
 
 BUCKETS: Final = (0, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)
-"""Bounds of lateness, in milliseconds; what is later is in the bucket after the last."""
+"""Bucket bounds of lateness, in milliseconds; anything later is in the bucket after the last."""
 OTHER: Final = "other"
-_NEWS: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Batch:
 
     lane: Lane
     number: int | None
-    """None: what happened within some time, on an engine without batches."""
+    """None on an engine without batches: then it covers an interval."""
     counts: dict[str, int]
     seconds: float = 0.0
     trouble: str = ""
@@ -35,7 +35,7 @@ class Batch:
 
     @property
     def records(self) -> int:
-        """How many records had an outcome."""
+        """How many records got an outcome."""
         return sum(self.counts.values())
 
 
@@ -46,7 +46,7 @@ class LaneFigures:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By topic and outcome: done, park, bury, discard, hop, skip, duplicate."""
     moved: float | None = None
-    """When a record last had an outcome, in seconds since 1970."""
+    """When a record last got an outcome, in seconds since 1970."""
     ended: float | None = None
     """When a batch last ended."""
     batches: int = 0
@@ -59,20 +59,20 @@ class Lateness:
     """How late parked records were, all of them, in buckets."""
 
     counts: tuple[int, ...]
-    """One for each bound, and one for what is later."""
+    """One for each bound, and one for anything later."""
     total: int
     """The sum, in milliseconds."""
 
 
 class Figures:
-    """What a run has done so far. May be used from many threads."""
+    """What a run has done so far. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self.lanes: dict[Lane, LaneFigures] = {"main": LaneFigures(), "retry": LaneFigures()}
         self.lateness: deque[int] = deque(maxlen=100_000)
         self.early = 0
-        self.news: deque[Batch] = deque(maxlen=_NEWS)
+        self.news: deque[Batch] = deque(maxlen=NEWS_KEPT)
         """The last batches, for whoever tells of them: taken from the left."""
         self._dead: Counter[tuple[str, str]] = Counter()
         self._buckets = [0] * (len(BUCKETS) + 1)
@@ -81,7 +81,7 @@ class Figures:
     def add(
         self, lane: Lane, reports: list[str], *, number: int = 0, seconds: float = 0.0
     ) -> list[dict[str, Any]]:
-        """Take the reports of a batch; returns them read."""
+        """Add the reports of a batch; returns them parsed."""
         read: list[dict[str, Any]] = [json.loads(report) for report in reports]
         counts: Counter[str] = Counter()
         trouble = ""
@@ -101,13 +101,13 @@ class Figures:
         return read
 
     def count(self, lane: Lane, topic: str, kind: str, records: int) -> None:
-        """Take note of outcomes; of each topic and kind from one thread at a time."""
+        """Count outcomes; for each topic and kind, from one thread at a time."""
         figures = self.lanes[lane]
         figures.counts[topic, kind] += records
         figures.moved = time()
 
     def count_dead(self, causes: Iterable[Seen], topics: Collection[str]) -> None:
-        """Take note of why records were buried; topics and reasons not known are one label."""
+        """Count why records were buried; unknown topics and reasons share one label."""
         with self._lock:
             for seen in causes:
                 if seen.cause.kind != "bury":
@@ -122,12 +122,12 @@ class Figures:
             return dict(self._dead)
 
     def late(self, sample: list[int]) -> None:
-        """Take note of how late parked records were, in milliseconds."""
+        """Count how late parked records were, in milliseconds."""
         with self._lock:
             self._add_lateness(sample)
 
     def failed(self, lane: Lane, trouble: str, *, number: int = 0, seconds: float = 0.0) -> None:
-        """Take note of a batch that failed as a whole."""
+        """Count a batch that failed as a whole."""
         with self._lock:
             self.lanes[lane].failed_batches += 1
             self.lanes[lane].ended = time()
@@ -135,26 +135,26 @@ class Figures:
         self.news.append(Batch(lane, number, {}, seconds, trouble, failed=True))
 
     def total(self, kind: str) -> int:
-        """How many records had that outcome, in both lanes."""
+        """How many records got that outcome, in both lanes."""
         with self._lock:
             return sum(self._counts(lane)[kind] for lane in self.lanes)
 
     def counts(self, lane: Lane) -> dict[str, int]:
-        """How many records of a lane had which outcome."""
+        """How many records of a lane got which outcome."""
         with self._lock:
             return dict(self._counts(lane))
 
     def counts_by_topic(self, lane: Lane) -> dict[tuple[str, str], int]:
-        """How many records of a lane, read from which topic, had which outcome."""
+        """How many records of a lane got which outcome, by topic."""
         return dict(self.lanes[lane].counts)
 
     def batches(self, lane: Lane) -> int:
-        """How many batches of a lane have ended, in whatever way."""
+        """How many batches of a lane have finished, one way or another."""
         with self._lock:
             return self.lanes[lane].batches + self.lanes[lane].failed_batches
 
     def lateness_percentile(self, share: float) -> int | None:
-        """The lateness that this share of parked records did not exceed, in milliseconds."""
+        """The lateness that this fraction of parked records did not exceed, in milliseconds."""
         with self._lock:
             sample = sorted(self.lateness)
         return sample[min(len(sample) - 1, int(share * len(sample)))] if sample else None

@@ -1,70 +1,21 @@
-"""Figures of a run, on either engine: read from the run when they are asked for."""
+"""Metrics of a run, on either engine: read from the run on each scrape."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Protocol
-
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from collections.abc import Mapping
+from time import time
+from typing import Any, ClassVar, Protocol
 
 from redrive.app import App
+from redrive.engines.ahead import Ahead
 from redrive.engines.figures import BUCKETS, Figures
 from redrive.engines.words import Lane
-from redrive.metrics import Figure
-
-RECORDS: Final = Figure(
-    "redrive_records_total",
-    "counter",
-    "Records by what became of them, and by the topic that they were read from.",
-    ("lane", "topic", "outcome"),
-)
-DEAD: Final = Figure(
-    "redrive_dead_records_total",
-    "counter",
-    "Records written to the dead topic, by source topic and reason.",
-    ("topic", "reason"),
-)
-LAST_OUTCOME: Final = Figure(
-    "redrive_last_outcome_timestamp_seconds",
-    "gauge",
-    "When a record of the lane last had an outcome.",
-    ("lane",),
-)
-LAG: Final = Figure(
-    "redrive_lag_records", "gauge", "Records ahead of the progress, at most.", ("lane",)
-)
-IN_FLIGHT: Final = Figure(
-    "redrive_in_flight_records", "gauge", "Of them, those under way, at most.", ("lane",)
-)
-PARKED: Final = Figure(
-    "redrive_parked_records", "gauge", "Records that wait in a delay topic.", ("topic",)
-)
-NEXT_DUE: Final = Figure(
-    "redrive_next_due_timestamp_seconds", "gauge", "When the next of them is due.", ("topic",)
-)
-LATENESS: Final = Figure(
-    "redrive_lateness_seconds",
-    "histogram",
-    "Handler start minus due time, of records that were parked.",
-)
-EARLY: Final = Figure(
-    "redrive_early_records_total", "counter", "Records handled before they were due."
-)
-LOSSES: Final = Figure(
-    "redrive_data_losses_total",
-    "counter",
-    "How often records were found to be gone.",
-    ("lane", "partition"),
-)
-TROUBLE: Final = Figure(
-    "redrive_trouble", "gauge", "1 while a lane cannot go on, such as in an outage.", ("lane",)
-)
+from redrive.metrics import AppCollector, Buckets, Figure
 
 
 class Source(Protocol):
-    """A run, as far as its figures go."""
+    """A run, as far as its metrics are concerned."""
 
     @property
     def app(self) -> App: ...
@@ -74,66 +25,169 @@ class Source(Protocol):
 
     def status(self, lane: Lane) -> Mapping[str, Any]: ...
 
+    def share(self, lane: Lane) -> Ahead: ...
 
-class RunCollector(Collector):
-    """The figures that both engines have."""
 
-    FIGURES: ClassVar[tuple[Figure, ...]] = (
-        RECORDS,
-        DEAD,
-        LAST_OUTCOME,
-        LAG,
-        IN_FLIGHT,
-        PARKED,
-        NEXT_DUE,
-        LATENESS,
-        EARLY,
-        LOSSES,
-        TROUBLE,
+class Seen:
+    """A snapshot of a run: all metrics of one scrape are from the same moment."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+        """Of either engine: each has metrics that only it provides."""
+        self.figures: Figures = run.figures
+        self.lanes = run.figures.lanes
+        self.statuses = {lane: run.status(lane) for lane in self.lanes}
+        self.shares = {lane: run.share(lane) for lane in self.lanes}
+        self.waiting = self.shares["retry"]
+
+    def records(self) -> dict[tuple[str, ...], float]:
+        """By lane, topic and outcome."""
+        return {
+            (lane, topic, outcome): count
+            for lane in self.lanes
+            for (topic, outcome), count in self.figures.counts_by_topic(lane).items()
+        }
+
+    def lag(self) -> dict[tuple[str, ...], float]:
+        """By lane and topic."""
+        return {
+            (lane, topic): count
+            for lane, share in self.shares.items()
+            for topic, count in share.lag.items()
+        }
+
+    def due_age(self) -> dict[str, float]:
+        """How many seconds the oldest due record has been due, by delay topic."""
+        now, since = time(), self.waiting.due_since
+        return {
+            topic: max(0.0, now - since[topic] / 1000) if topic in since else 0.0
+            for topic in self.waiting.due
+        }
+
+    def lateness(self) -> Buckets:
+        """For parked records that were handled, in seconds."""
+        late = self.figures.lateness_so_far()
+        return Buckets([bound / 1000 for bound in BUCKETS], late.counts, late.total / 1000)
+
+    def losses(self) -> Mapping[tuple[str, ...], float]:
+        """By lane and partition."""
+        return Counter(
+            (lane, lost.partition(": ")[0])
+            for lane, status in self.statuses.items()
+            for lost in status.get("lost", ())
+        )
+
+
+class RunCollector(AppCollector[Seen]):
+    """The metrics that both engines have."""
+
+    FIGURES: ClassVar[tuple[Figure[Any], ...]] = (
+        Figure(
+            "redrive_records_total",
+            "counter",
+            "Records by outcome, and by the topic that they were read from.",
+            ("lane", "topic", "outcome"),
+            Seen.records,
+        ),
+        Figure(
+            "redrive_dead_records_total",
+            "counter",
+            "Records written to the dead topic, by source topic and reason.",
+            ("topic", "reason"),
+            lambda seen: seen.figures.dead(),
+        ),
+        Figure(
+            "redrive_last_outcome_timestamp_seconds",
+            "gauge",
+            "When a record of the lane last got an outcome.",
+            ("lane",),
+            lambda seen: known({lane: each.moved for lane, each in seen.lanes.items()}),
+        ),
+        Figure(
+            "redrive_lag_records",
+            "gauge",
+            "Lag: records beyond the committed offsets, at most.",
+            ("lane", "topic"),
+            Seen.lag,
+        ),
+        Figure(
+            "redrive_in_flight_records",
+            "gauge",
+            "Of these, the records in flight, at most.",
+            ("lane",),
+            lambda seen: {lane: each.get("in_flight", 0) for lane, each in seen.statuses.items()},
+        ),
+        Figure(
+            "redrive_parked_records",
+            "gauge",
+            "Records waiting in a delay topic, due or not.",
+            ("topic",),
+            lambda seen: seen.waiting.lag,
+        ),
+        Figure(
+            "redrive_due_records",
+            "gauge",
+            "Of these, the records that are due and not handled yet.",
+            ("topic",),
+            lambda seen: seen.waiting.due,
+        ),
+        Figure(
+            "redrive_due_age_seconds",
+            "gauge",
+            "How long the oldest of these has been due; 0 if none is.",
+            ("topic",),
+            Seen.due_age,
+        ),
+        Figure(
+            "redrive_next_due_timestamp_seconds",
+            "gauge",
+            "When the next record that is not due yet becomes due.",
+            ("topic",),
+            lambda seen: {topic: at / 1000 for topic, at in seen.waiting.next_due.items()},
+        ),
+        Figure(
+            "redrive_lateness_seconds",
+            "histogram",
+            "Handler start minus due time, for records that were parked.",
+            (),
+            Seen.lateness,
+        ),
+        Figure(
+            "redrive_early_records_total",
+            "counter",
+            "Records handled before they were due.",
+            (),
+            lambda seen: seen.figures.early,
+        ),
+        Figure(
+            "redrive_data_losses_total",
+            "counter",
+            "How often data loss was detected.",
+            ("lane", "partition"),
+            Seen.losses,
+        ),
+        Figure(
+            "redrive_refused_writes",
+            "gauge",
+            "Records that stay where they are because their writes were refused.",
+            (),
+            lambda seen: sum(each.get("refused", 0) for each in seen.statuses.values()),
+        ),
+        Figure(
+            "redrive_trouble",
+            "gauge",
+            "1 while a lane cannot make progress, for example during an outage.",
+            ("lane",),
+            lambda seen: {
+                lane: float(bool(each.get("trouble"))) for lane, each in seen.statuses.items()
+            },
+        ),
     )
 
     def __init__(self, run: Source) -> None:
-        self._run = run
-        self._app = run.app.name
+        super().__init__(run.app.name, lambda: Seen(run))
 
-    def collect(self) -> Iterable[Metric]:
-        """All figures, as they are now."""
-        statuses = {lane: self._run.status(lane) for lane in self._run.figures.lanes}
-        yield from self._work()
-        yield from self._ahead(statuses)
-        yield from self._parked(statuses.get("retry", {}))
-        late = self._run.figures.lateness_so_far()
-        bounds = [bound / 1000 for bound in BUCKETS]
-        yield LATENESS.histogram(self._app, bounds, late.counts, late.total / 1000)
-        yield EARLY.one(self._app, self._run.figures.early)
 
-    def _work(self) -> Iterator[Metric]:
-        figures = self._run.figures
-        by_topic = {
-            (lane, topic, outcome): count
-            for lane in figures.lanes
-            for (topic, outcome), count in figures.counts_by_topic(lane).items()
-        }
-        last = {lane: each.moved for lane, each in figures.lanes.items() if each.moved is not None}
-        yield RECORDS.of(self._app, by_topic)
-        yield DEAD.of(self._app, figures.dead())
-        yield LAST_OUTCOME.of(self._app, last)
-
-    def _ahead(self, statuses: Mapping[Lane, Mapping[str, Any]]) -> Iterator[Metric]:
-        losses = Counter(
-            (lane, lost.partition(": ")[0])
-            for lane, status in statuses.items()
-            for lost in status.get("lost", ())
-        )
-        for figure, name in ((LAG, "lag"), (IN_FLIGHT, "in_flight")):
-            found = {lane: status.get(name, 0) for lane, status in statuses.items()}
-            yield figure.of(self._app, found)
-        troubles = {lane: float(bool(each.get("trouble"))) for lane, each in statuses.items()}
-        yield TROUBLE.of(self._app, troubles)
-        yield LOSSES.of(self._app, losses)
-
-    def _parked(self, status: Mapping[str, Any]) -> Iterator[Metric]:
-        parked = dict.fromkeys(self._run.app.delay_topics, 0) | status.get("parked", {})
-        yield PARKED.of(self._app, parked)
-        due = {topic: at / 1000 for topic, at in status.get("next_due", {}).items()}
-        yield NEXT_DUE.of(self._app, due)
+def known(numbers: Mapping[Lane, float | None]) -> dict[str, float]:
+    """Without the lanes for which it is unknown."""
+    return {lane: number for lane, number in numbers.items() if number is not None}

@@ -1,113 +1,163 @@
-"""What must be so before a run begins: better said now than by a run that dies."""
+"""What is checked before a run begins: better an error now than a run that dies."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import Final, NamedTuple
 
 from redrive.app import App
 from redrive.choices import Engine
-from redrive.config import Settings
-from redrive.engines import database
-from redrive.errors import RedriveError
-from redrive.guarantees import GUARANTEES
+from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.engines import database, left_behind
+from redrive.engines.renamed import Names, moved, sentence, unread, unread_before
+from redrive.errors import NotReadyError, RedriveError
 from redrive.kafka.admin import Admin, pause
 from redrive.kafka.errors import BrokerError
+from redrive.kafka.granted import granted
 from redrive.kafka.topics import KafkaTopics
-from redrive.permissions import Permission, lacking, permissions
+from redrive.loading import load_app
+from redrive.permissions import Granted, lacking, permissions
 from redrive.topics import topic_names
+from redrive.tuning import MEMBERS_GONE_WITHIN, MEMBERS_LOOK_EVERY, START_PATIENCE
 
 log: Final = logging.getLogger("redrive")
 
-_PATIENCE = 15.0
-"""Seconds: an address at which nobody listens is a mistake more often than an outage."""
-_WORKERS_GONE = 60.0
-"""Seconds after which members of the group are not workers that were stopped: longer than sessions
-last by default, by either protocol."""
-_LOOK_EVERY = 0.5
 _TIME = "message.timestamp.type"
 _APPENDED = "LogAppendTime"
 
 
-class NotReadyError(RedriveError):
-    """Kafka or the database are not as the app needs them; the message says what to run."""
-
-
 class Ready(NamedTuple):
-    """What a run has to know of what is there."""
+    """What a run has to know about Kafka and the database."""
 
     inbox_ttl: int | None = None
-    """How long ids are remembered, in milliseconds; None: for ever."""
+    """How long ids are remembered, in milliseconds; None: forever."""
 
 
-def check(app: App, settings: Settings, target: str, *, engine: Engine) -> Ready:
-    """Raise the sentence that says what is missing, or tell what was found."""
-    admin = Admin(settings, patience=_PATIENCE)
+def load(target: App | str, engine: Engine, arguments: SettingsArguments) -> tuple[App, Settings]:
+    """An app and its settings, with all found right that can be without asking Kafka."""
+    app = load_app(target) if isinstance(target, str) else target
+    app.check(engine)
+    settings = load_settings(arguments, app.settings)
+    settings.servers()  # there are some
+    return app, settings
+
+
+def check(
+    app: App, settings: Settings, target: str, *, engine: Engine, new_app: bool = False
+) -> Ready:
+    """Raise an error that says what is missing, or return what was found.
+
+    With `new_app`, it is not checked whether the app is another one under a new name.
+    """
+    admin = Admin(settings, patience=START_PATIENCE)
     names = topic_names(app)
     try:
-        allowed = admin.allowed(names)
-        refused = lacking(permissions(app), {("topic", name): allowed[name] for name in allowed})
-        if refused:
-            raise NotReadyError(_not_allowed(refused, settings, target))
-        missing = [name for name in names if name not in allowed]
+        allowed = granted([*permissions(app), *permissions(app, "topics")], settings, admin)
+        if refused := _not_allowed(app, settings, target, allowed):
+            raise NotReadyError(refused)
+        missing = [name for name in names if ("topic", name) not in allowed]
         if missing:
             raise NotReadyError(_missing(app, missing, target))
         if engine == "spark":
             _wait_for_workers(admin, app.name)
         topics = [*app.handlers, *app.delay_topics]
         seen = KafkaTopics(settings, admin=admin).visible_settings(topics)
+        ready = _check_more(app, settings, seen, target)
+        # Last: whoever has taken over what another name had done should be able to go on.
+        if app.was is not None or not new_app:
+            _check_name(app, settings, admin, new_app=new_app)
+        for name, records in left_behind.left_behind(app, settings, admin).items():
+            log.info("%s", left_behind.sentence(name, records))
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
+    return ready
+
+
+def _check_more(
+    app: App, settings: Settings, seen: Mapping[str, Mapping[str, str]], target: str
+) -> Ready:
     _check_stamped(app, seen, target)
-    if GUARANTEES[app.delivery].database:
-        ttl = database.inbox_ttl(app, seen)
-        unready = database.unready(settings, target)
-        if unready is not None:
-            raise NotReadyError(unready)
-        return Ready(ttl)
-    return Ready()
+    if not app.guarantee.database:
+        return Ready()
+    unready = database.unready(app, settings, target)
+    if unready is not None:
+        raise NotReadyError(unready)
+    return Ready(database.inbox_ttl(app, seen))
+
+
+def _check_name(app: App, settings: Settings, admin: Admin, *, new_app: bool) -> None:
+    names = Names(app, settings, admin)
+    if (was := app.was) is not None:
+        if not new_app and (stranded := names.stranded_before(was)):
+            raise NotReadyError(unread_before(app, stranded))
+        names.take_over(was, lambda: _wait_for_workers(admin, was))
+    if not new_app and (later := names.later()) is not None:
+        raise NotReadyError(moved(app, later))
+    if not new_app and (stranded := names.stranded()):
+        raise NotReadyError(unread(app, stranded))
+    earlier = None if new_app else names.earlier()
+    if earlier is not None:
+        raise NotReadyError(sentence(app, earlier))
 
 
 def _wait_for_workers(admin: Admin, group: str) -> None:
-    """See that nobody is in the group: Spark commits for it, and brokers refuse that of strangers.
+    """Wait until the group has no members: Spark commits for it, which brokers refuse otherwise.
 
-    A worker that was stopped stays a member until its session has timed out, so that it can come
-    back by its name. Nothing tells it from one that runs.
+    The same for the group of an app that was renamed, whose progress is taken over.
+
+    A stopped worker stays a member until its session times out, so that it can come back under its
+    name. Nothing distinguishes it from one that is running.
     """
     if not admin.has_members(group):
         return
     log.warning(
-        "the group %s has active members: a worker that was stopped is one of them until its"
-        " session has timed out (20 s, 45 s with --group-protocol consumer); this run waits for"
-        " that, up to %.0f s",
+        "the group %s has active members: a stopped worker stays one until its session times out"
+        " (20 s, or 45 s with --group-protocol consumer); this run waits for that, up to %.0f s",
         group,
-        _WORKERS_GONE,
+        MEMBERS_GONE_WITHIN,
     )
-    end = monotonic() + _WORKERS_GONE
+    end = monotonic() + MEMBERS_GONE_WITHIN
     while admin.has_members(group):
         if monotonic() >= end:
             raise NotReadyError(
-                f"the app {group} is running as a worker: its group has active members,"
-                " so Spark must not commit for it; stop the worker first"
+                f"the app {group} is running as a worker: its group has active members, so nobody"
+                " else may commit for it; stop the worker first"
             )
-        pause(_LOOK_EVERY)
+        pause(MEMBERS_LOOK_EVERY)
 
 
-def _not_allowed(refused: Iterable[Permission], settings: Settings, target: str) -> str:
+def not_allowed(app: App, settings: Settings, target: str) -> str:
+    """All permissions that the app lacks, in one sentence; empty: unknown.
+
+    For a run that was refused something: brokers do not always say what, and never what else.
+    """
+    admin = Admin(settings, patience=START_PATIENCE)
+    try:
+        return _not_allowed(app, settings, target, granted(permissions(app), settings, admin))
+    except RedriveError:  # also where no client can be made now, as while certificates change
+        return ""
+
+
+def _not_allowed(app: App, settings: Settings, target: str, allowed: Granted) -> str:
+    refused = lacking(permissions(app), allowed)
+    if not refused:
+        return ""
     user = settings.security.user
     who = "this user" if user is None else f"user {user}"
     what = ", ".join(map(str, refused))
-    return f"{who} is not allowed {what}: grant it; `redrive topics {target} --acls` prints how"
+    return (
+        f"{who} lacks permissions ({what}): grant them; `redrive topics {target} --acls` prints how"
+    )
 
 
 def _check_stamped(app: App, seen: Mapping[str, Mapping[str, str]], target: str) -> None:
-    """See that brokers say when records of delay topics came."""
+    """Check that brokers timestamp the records of delay topics on arrival."""
     hidden = [name for name in [*app.handlers, *app.delay_topics] if name not in seen]
     if hidden:
         log.warning(
-            "the settings of %s are not checked: this user may not see them (DESCRIBE_CONFIGS)",
+            "the settings of %s are not checked: this user may not read them (DESCRIBE_CONFIGS)",
             ", ".join(hidden),
         )
     wrong = [
@@ -115,8 +165,8 @@ def _check_stamped(app: App, seen: Mapping[str, Mapping[str, str]], target: str)
     ]
     if wrong:
         raise NotReadyError(
-            f"{', '.join(wrong)}: {_TIME} is not {_APPENDED}, so that nobody knows when records"
-            f" are due: run `redrive topics {target} --apply`"
+            f"{', '.join(wrong)}: {_TIME} is not {_APPENDED}, so it is unknown when records are"
+            f" due: run `redrive topics {target} --apply`"
         )
 
 

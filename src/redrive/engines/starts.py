@@ -1,4 +1,4 @@
-"""Where partitions begin, from what was committed and what is there."""
+"""Where to start reading partitions, given the committed offsets and the log."""
 
 from __future__ import annotations
 
@@ -7,29 +7,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from redrive.engines.words import From
-from redrive.errors import RedriveError
 from redrive.ports import Position
 from redrive.processing.notes import TOPIC, noted
 from redrive.record import TopicPartition
 
 
-class DataLossError(RedriveError):
-    """Records are gone although they were not complete."""
-
-
 class View(NamedTuple):
-    """One partition, as it was seen at one moment."""
+    """One partition, as seen at one moment."""
 
     begin: int
     """The first offset that can be read."""
     end: int
-    """The offset after the last that can be read: open transactions are not passed."""
+    """The offset after the last readable record: not past open transactions."""
     committed: Position | None
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Records that are gone although they were not complete."""
+    """Records that were deleted before they were complete."""
 
     place: TopicPartition
     committed: int
@@ -39,11 +34,11 @@ class Lost:
     def __str__(self) -> str:
         if self.committed > self.end:
             return (
-                f"{self.place}: progress is at offset {self.committed}, but the log ends at"
-                f" {self.end}: the topic was made anew, or a broker lost its end"
+                f"{self.place}: the committed offset is {self.committed}, but the log ends at"
+                f" {self.end}: the topic was recreated, or a broker lost the end of the log"
             )
         return (
-            f"{self.place}: progress is at offset {self.committed}, but the log begins at"
+            f"{self.place}: the committed offset is {self.committed}, but the log begins at"
             f" {self.begin}: up to {self.begin - self.committed} records were deleted unread"
         )
 
@@ -51,11 +46,11 @@ class Lost:
 def begin_at(
     views: Mapping[TopicPartition, View], start_from: From, made_anew: Collection[str] = ()
 ) -> dict[TopicPartition, int]:
-    """Where partitions begin that have no progress yet.
+    """Where to start reading partitions without progress.
 
     A partition that was added to a topic with progress holds only records that came later, and so
-    do topics that were made anew while the app ran: they begin at their beginning, whatever was
-    asked for the first start.
+    do topics that were recreated while the app ran: they are read from their beginning, whatever
+    `--from` says for the first start.
     """
     with_progress = {place.topic for place, view in views.items() if view.committed is not None}
     known = with_progress.union(made_anew)
@@ -71,10 +66,10 @@ def made_again(
     ids: Mapping[str, str],
     known: Mapping[str, str],
 ) -> set[str]:
-    """The topics that were deleted and made again since their progress was committed.
+    """The topics that were recreated since their progress was committed.
 
-    A commit says of which topic it is. A broker forgets the progress of a topic that is deleted:
-    then only somebody who knew the one before can tell.
+    A commit records the id of its topic. A broker forgets the progress of a deleted topic: then
+    only a process that knew the old topic can tell.
     """
     return {
         place.topic
@@ -90,7 +85,7 @@ def is_of_another(position: Position | None, topic_id: str) -> bool:
 
 
 def lost(views: Mapping[TopicPartition, View]) -> list[Lost]:
-    """Which partitions cannot go on where they were."""
+    """Which partitions cannot continue where they stopped."""
     return [
         Lost(place, view.committed.offset, view.begin, view.end)
         for place, view in views.items()

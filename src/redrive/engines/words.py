@@ -7,15 +7,15 @@ from typing import Literal
 Lane = Literal["main", "retry"]
 """Source topics, and delay topics."""
 From = Literal["earliest", "latest"]
-"""Where source topics without progress begin."""
+"""Where to start reading source topics without progress."""
 Until = Literal["stopped", "once", "empty"]
-"""stopped: for ever; once: what is there and due; empty: until nothing waits any more."""
+"""stopped: forever; once: what is there and due; empty: until nothing is waiting."""
 
 
 def unfinished(records: int, reason: str) -> str:
-    """Why a run that was to end with what is there has not done all of it."""
+    """Why a run with --once or --until-empty has left records undone."""
     subject = "1 record is not done" if records == 1 else f"{records:,} records are not done"
     return (
-        f"{subject}, because what was to be written was refused; what is not done stays where it is"
-        f" and runs at the next start: {reason}"
+        f"{subject}, because writes were refused; what is not done stays where it is and runs at"
+        f" the next start: {reason}"
     )

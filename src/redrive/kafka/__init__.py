@@ -1,1 +1,1 @@
-"""Everything that touches librdkafka. No handle is made at import: Spark's workers fork."""
+"""Everything that touches librdkafka. No handle is created at import: Spark's workers fork."""

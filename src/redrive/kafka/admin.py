@@ -1,4 +1,4 @@
-"""One admin client, asked until the answer is more than a passing trouble."""
+"""One admin client; requests are retried while errors are transient."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from redrive.config import Settings
 from redrive.kafka.config import admin_config, make_handle, report_error
 from redrive.kafka.errors import BrokerError, MissingTopicError, is_not_allowed, not_allowed
 from redrive.kafka.rdkafka import ConsumerGroupListing, TopicDescription
+from redrive.tuning import BROKER_LOOK_TIMEOUT, BROKER_PATIENCE, BROKER_PAUSE
 
 _Answer = TypeVar("_Answer")
 
-PATIENCE: Final = 30.0
-"""Seconds that a trouble may last before it is an error."""
+PATIENCE: Final = BROKER_PATIENCE
+"""As those who wait beside an `Admin` know it."""
 
 _EMPTY: Final = ConsumerGroupState.EMPTY
-_PAUSE: Final = 0.05
-_LOOK_TIMEOUT: Final = 1.0
 _PASSING: Final = frozenset(
     {
         "_TRANSPORT",
         "_TIMED_OUT",
         "_ALL_BROKERS_DOWN",
+        # librdkafka dropped a broker during a request, because the cluster has others by now.
+        "_DESTROY_BROKER",
         "_WAIT_COORD",
         "BROKER_NOT_AVAILABLE",
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -53,9 +54,9 @@ _PASSING: Final = frozenset(
 
 
 class Admin:
-    """An admin client, made when it is first needed."""
+    """An admin client, created when it is first needed."""
 
-    def __init__(self, settings: Settings, *, patience: float = PATIENCE) -> None:
+    def __init__(self, settings: Settings, *, patience: float = BROKER_PATIENCE) -> None:
         self._settings = settings
         self._patience = patience
         self._client: AdminClient | None = None
@@ -64,15 +65,20 @@ class Admin:
 
     @property
     def client(self) -> AdminClient:
-        """The client itself. It has no close: it ends when nobody holds it."""
+        """The client itself. It has no close(): it ends when nothing references it."""
         with self._lock:
             if self._client is None:
                 config = admin_config(self._settings)
                 self._client = make_handle(AdminClient, config, self._note_trouble)
             return self._client
 
-    def ask(self, what: str, request: Callable[[AdminClient], _Answer]) -> _Answer:
-        """What the request gives; BrokerError says what could not be done, and why."""
+    def ask(
+        self, what: str, request: Callable[[AdminClient], _Answer], *, needs: str = ""
+    ) -> _Answer:
+        """Return what the request returns; BrokerError says what could not be done, and why.
+
+        `needs` names the permission to grant if it is missing.
+        """
         end = time.monotonic() + self._patience
         self._trouble = None
         while True:
@@ -80,23 +86,23 @@ class Admin:
                 return request(self.client)
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
-            # Connections tell why they fail only here.
+            # Only poll() reports why connections fail.
             self.client.poll(0)
             if not is_passing(error) or self._is_shut_out() or time.monotonic() >= end:
-                raise _cannot(what, error, self._trouble)
+                raise _cannot(what, error, self._trouble, needs)
             self._look_around()
-            pause(_PAUSE)
+            pause(BROKER_PAUSE)
 
     def _look_around(self) -> None:
-        """Have librdkafka learn who is there: else it asks for ever a broker that is gone."""
+        """Have librdkafka refresh its metadata: otherwise it keeps asking a broker that is gone."""
         try:
-            self.client.list_topics(timeout=_LOOK_TIMEOUT)
+            self.client.list_topics(timeout=BROKER_LOOK_TIMEOUT)
         except KafkaException:
-            pass  # nobody answers: that is told by the request itself
+            pass  # nobody answers: the request itself will report that
 
     def _note_trouble(self, error: KafkaError) -> None:
         report_error(error)
-        # The first tells most: those after it are its consequences. But a refusal tells more.
+        # The first error says most: later ones are its consequences. But a refusal says more.
         if _is_refusal(error) or (self._trouble is None and error.name() != "_ALL_BROKERS_DOWN"):
             self._trouble = error
 
@@ -104,12 +110,12 @@ class Admin:
         return self._trouble is not None and self._trouble.name() == "_AUTHENTICATION"
 
     def wait_until(self, what: str, fulfilled: Callable[[], bool]) -> None:
-        """Brokers learn of a change a moment after it was made: come back when all know."""
+        """Wait for a change to take effect: brokers learn of it a moment after it was made."""
         end = time.monotonic() + self._patience
         while not fulfilled():
             if time.monotonic() >= end:
-                raise BrokerError(f"{what} did not happen within {self._patience:.0f} s")
-            pause(_PAUSE)
+                raise BrokerError(f"{what} did not complete within {self._patience:.0f} s")
+            pause(BROKER_PAUSE)
 
     def topic(self, name: str) -> TopicDescription:
         """One topic, or MissingTopicError. Asking never creates it."""
@@ -129,12 +135,14 @@ class Admin:
                 if (found := _unless(KafkaError.UNKNOWN_TOPIC_OR_PART, answer)) is not None
             }
 
-        return self.ask(f"describe {', '.join(names)}", describe) if names else {}
+        # If the broker refuses some of several, the caller has to find out which.
+        needs = f"DESCRIBE on topic {next(iter(names))}" if len(names) == 1 else ""
+        return self.ask(f"describe {', '.join(names)}", describe, needs=needs) if names else {}
 
     def allowed(self, names: Collection[str]) -> dict[str, frozenset[str] | None]:
-        """What this user may do with the topics that exist; None: the broker does not tell.
+        """What this user may do with the topics that exist; None: the broker does not say.
 
-        Whoever may not even know whether a topic exists may do nothing with it.
+        A user who may not even see whether a topic exists may do nothing with it.
         """
 
         def describe(client: AdminClient) -> dict[str, frozenset[str] | None]:
@@ -157,21 +165,26 @@ class Admin:
 
     def names(self) -> list[str]:
         """The names of all topics."""
-        return self.ask("list topics", lambda client: sorted(client.list_topics(timeout=10).topics))
+        return list(self.partitions())
+
+    def partitions(self) -> dict[str, int]:
+        """All topics that this user can see, with their partition counts."""
+        found = self.ask("list topics", lambda client: client.list_topics(timeout=10).topics)
+        return {name: len(topic.partitions) for name, topic in sorted(found.items())}
 
     def has_members(self, group: str) -> bool:
         """Whether a group has active members; a group that does not exist has none."""
         return any(one.state != _EMPTY for one in self._listed(group))
 
     def had_members(self, group: str) -> bool:
-        """Whether a group has or had members, since it was made by their joining or a commit."""
+        """Whether a group has, or ever had, members."""
         return any(not one.is_simple_consumer_group for one in self._listed(group))
 
     def _listed(self, group: str) -> list[ConsumerGroupListing]:
         """The group as it is listed, if it exists.
 
-        All groups are listed for it: asked to describe one whose coordinator goes away, librdkafka
-        ends the whole process.
+        All groups are listed for this: asked to describe one whose coordinator goes away,
+        librdkafka aborts the whole process.
         """
 
         def look(client: AdminClient) -> list[ConsumerGroupListing]:
@@ -184,7 +197,7 @@ class Admin:
 
 
 def names_of(operations: Collection[Enum] | None) -> frozenset[str] | None:
-    """Operations by their names; None where the broker has not said which are allowed."""
+    """Operations by name; None if the broker did not say which are allowed."""
     return None if operations is None else frozenset(each.name for each in operations)
 
 
@@ -198,29 +211,29 @@ def _unless(code: int, answer: Future[TopicDescription]) -> TopicDescription | N
 
 
 def pause(seconds: float) -> None:
-    """Between two questions to a broker that has trouble."""
+    """Pause between two requests to a broker in trouble."""
     time.sleep(seconds)
 
 
 def _is_refusal(error: KafkaError) -> bool:
-    """Whether it says why a broker that is there does not talk to us."""
+    """Whether it says why a reachable broker does not talk to us."""
     return error.name() == "_AUTHENTICATION" or "handshake failed" in error.str()
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether asking again may help."""
+    """Whether a retry may help."""
     return error.name() in _PASSING
 
 
-def _cannot(what: str, error: KafkaError, trouble: KafkaError | None) -> BrokerError:
+def _cannot(what: str, error: KafkaError, trouble: KafkaError | None, needs: str) -> BrokerError:
     name = error.name()
     if trouble is not None and trouble.name() == "_AUTHENTICATION":
         error, advice = trouble, "check protocol, mechanism, user and password"
     elif name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
         error = trouble or error
-        advice = "no broker answers: check the address, the protocol and that Kafka runs"
+        advice = "no broker answers: check the address and the protocol, and that Kafka is running"
     elif is_not_allowed(name):
-        return not_allowed(what, name)
+        return not_allowed(what, name, needs)
     else:
-        advice = "see the broker's log"
+        advice = "check the broker's log"
     return BrokerError(f"cannot {what} ({error.name()}: {error.str()}): {advice}")

@@ -1,6 +1,6 @@
 """librdkafka's settings, made from redrive's; what it logs goes to Python's logging.
 
-What redrive's guarantees stand on is set last, so that nothing else can change it.
+What redrive's guarantees depend on is set last, so that nothing else can change it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from redrive.config import Security, Settings, is_pem
 from redrive.errors import ConfigurationError
 from redrive.logs import Repeats
 from redrive.secret import MASK, Secret, is_secret
+from redrive.tuning import TRANSACTION_TIMEOUT
 
 log: Final = logging.getLogger("redrive.kafka")
 # Without any handler Python would print warnings to stderr: that is the application's choice.
@@ -28,8 +29,6 @@ _Handle = TypeVar("_Handle")
 _LARGEST_MESSAGE: Final = (
     1_000_000_000  # librdkafka's own maximum: the topic decides, not the client
 )
-TRANSACTION_TIMEOUT: Final = 60_000
-"""Milliseconds after which a broker takes an open transaction back."""
 _CONSUMER_ONLY: Final = ("fetch.", "queued.", "session.", "heartbeat.", "max.poll.", "check.crcs")
 _TIMES: Final = re.compile(r"\(after \d+ms.*", re.DOTALL)
 _PRODUCER_ONLY: Final = (
@@ -47,7 +46,7 @@ _PRODUCER_ONLY: Final = (
 def producer_config(settings: Settings) -> Config:
     """For a producer: idempotent, all replicas, keys where Java's clients put them."""
     return {
-        # A write that no broker takes shall be known soon: the engine tries again, not librdkafka.
+        # A write that no broker accepts must be known soon: the engine retries, not librdkafka.
         "message.timeout.ms": 30_000,
         "topic.metadata.propagation.max.ms": 5_000,
         "message.max.bytes": _LARGEST_MESSAGE,
@@ -57,13 +56,13 @@ def producer_config(settings: Settings) -> Config:
         "acks": "all",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
-        # A word on each message has its price: it is asked for refusals only.
+        # A delivery report per message has its price: only failures are reported.
         "delivery.report.only.error": True,
     }
 
 
 def transactional_config(settings: Settings, transactional_id: str) -> Config:
-    """For a transactional producer: a message is given up before its transaction is."""
+    """For a transactional producer: a message times out before its transaction does."""
     config = producer_config(settings)
     given = config.pop("delivery.timeout.ms", config["message.timeout.ms"])  # librdkafka's alias
     within = int(config.setdefault("transaction.timeout.ms", TRANSACTION_TIMEOUT))
@@ -75,12 +74,12 @@ def transactional_config(settings: Settings, transactional_id: str) -> Config:
 
 
 def consumer_config(settings: Settings, group: str) -> Config:
-    """For a consumer that is assigned by hand and reads what is committed."""
+    """For a consumer that is assigned manually and reads only committed records."""
     return {
-        # A range that ends in a transaction marker costs one wait: half a second by default.
+        # A range that ends in a transaction marker costs one fetch wait: half a second by default.
         "fetch.wait.max.ms": 10,
         "fetch.error.backoff.ms": 50,
-        # A full queue shall be filled again soon, not a second later.
+        # A queue that was full must be refilled soon, not a second later.
         "fetch.queue.backoff.ms": 20,
         "queued.max.messages.kbytes": 4_096,
         "allow.auto.create.topics": False,
@@ -89,7 +88,7 @@ def consumer_config(settings: Settings, group: str) -> Config:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
-        # Never jump: an offset that is gone is for redrive to report.
+        # Never reset: an offset that is gone is for redrive to report.
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
     }
@@ -97,7 +96,7 @@ def consumer_config(settings: Settings, group: str) -> Config:
 
 def admin_config(settings: Settings) -> Config:
     """For an admin client."""
-    # A request that nobody answers shall leave time for another one.
+    # A request that nobody answers must leave time for another one.
     return {
         "socket.timeout.ms": 10_000,
         **_shared(settings, without=_CONSUMER_ONLY + _PRODUCER_ONLY),
@@ -113,21 +112,21 @@ def make_handle(
     try:
         return make({**config, "error_cb": on_error or report_error}, logger=log)
     except KafkaException as error:
-        # Its text may quote the value that it does not take.
+        # Its text may quote the rejected value.
         text = error.args[0].str()
         for name, value in config.items():
             if is_secret(name) and value:
                 text = text.replace(str(value), MASK)
-        raise ConfigurationError(f"librdkafka does not take its settings: {text}") from None
+        raise ConfigurationError(f"librdkafka rejects the settings: {text}") from None
 
 
 def report_error(error: KafkaError) -> None:
-    """Errors that are not of one request: librdkafka goes on trying by itself."""
-    log.warning("%s: librdkafka goes on trying", error.str())
+    """Report errors that belong to no request: librdkafka keeps trying by itself."""
+    log.warning("%s: librdkafka keeps trying", error.str())
 
 
 class NotAgain(logging.Filter):
-    """Lets the same line pass once a minute: librdkafka repeats itself ten times a second."""
+    """Passes the same line once a minute: librdkafka repeats itself ten times a second."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -142,7 +141,7 @@ log.addFilter(NotAgain())
 
 
 def security_config(security: Security) -> Config:
-    """The neutral security set in librdkafka's words."""
+    """The security settings in librdkafka's terms."""
     config: Config = {"security.protocol": security.protocol.lower()}
     if security.mechanism is not None:
         config["sasl.mechanism"] = security.mechanism
@@ -159,7 +158,7 @@ def security_config(security: Security) -> Config:
 
 
 def _shared(settings: Settings, without: tuple[str, ...]) -> Config:
-    """What all handles have; settings of other kinds of handles would only make warnings."""
+    """What all handles share; settings of other kinds of handles would only cause warnings."""
     return {
         "bootstrap.servers": settings.servers(),
         "client.id": "redrive",

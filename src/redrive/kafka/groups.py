@@ -1,7 +1,7 @@
-"""Who subscribes to what in a consumer group, and who is assigned what; asked without joining it.
+"""The subscriptions and assignments of a consumer group, read without joining it.
 
-By librdkafka's older request: the newer one ends the whole process when the group's coordinator
-goes away. It knows groups of the classic protocol only.
+With librdkafka's older request: the newer one aborts the whole process when the group's coordinator
+goes away. It supports only groups of the classic protocol.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from confluent_kafka.admin import AdminClient
 
 from redrive.kafka.admin import Admin
 from redrive.record import TopicPartition
+from redrive.tuning import GROUP_SECONDS
 
 _STABLE: Final = "Stable"
-_SECONDS: Final = 5.0
 _UUID: Final = 37
-"""How long is what a broker adds to a member's name to make its id: a dash and a UUID."""
+"""The length of what a broker appends to a member's name to make its id: a dash and a UUID."""
 
 
 class Member(NamedTuple):
     """A member of a group, as its coordinator sees it."""
 
     name: str
-    """Its `group.instance.id`; of a member without one, its client's."""
+    """Its `group.instance.id`, or its client id if it has none."""
     topics: frozenset[str]
-    """What it subscribes to."""
+    """Its subscription."""
     places: frozenset[TopicPartition]
-    """What it is assigned."""
+    """Its assignment."""
 
 
 def members_of(admin: Admin, group: str) -> list[Member] | None:
-    """The members of a group; None while no assignment holds: it is empty, or rebalancing."""
+    """The members of a group; None while it has no assignment: it is empty, or rebalancing."""
     found = admin.ask(f"look at the members of group {group}", lambda client: _look(client, group))
     if found is None or found.state != _STABLE:
         return None
@@ -43,7 +43,7 @@ def members_of(admin: Admin, group: str) -> list[Member] | None:
         topics, owned = _subscription(one.metadata)
         places = _assignment(one.assignment)
         if not owned <= places:
-            return None  # it gives some up: then it joins again, and somebody else gets them
+            return None  # it is giving some up: it will rejoin, and another member gets them
         members.append(Member(one.id[:-_UUID], topics, places))
     return members
 
@@ -52,7 +52,7 @@ def _look(client: AdminClient, group: str) -> Any:
     with warnings.catch_warnings():
         # It is deprecated in favour of the newer request: see above.
         warnings.filterwarnings("ignore", "list_groups", DeprecationWarning)
-        found = next(iter(client.list_groups(group, timeout=_SECONDS)), None)
+        found = next(iter(client.list_groups(group, timeout=GROUP_SECONDS)), None)
     if found is not None and found.error is not None:
         raise KafkaException(found.error)
     return found
@@ -66,7 +66,7 @@ class _Reader:
         self._at = 0
 
     def number(self, form: str) -> int:
-        """A number, in the words of `struct`."""
+        """A number, in a format of `struct`."""
         (value,) = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return int(value)
@@ -78,7 +78,7 @@ class _Reader:
         return self._data[self._at - size : self._at].decode()
 
     def skip_bytes(self) -> None:
-        """Bytes that nobody needs; -1 is the size of none."""
+        """Skip bytes; a size of -1 means null."""
         size = self.number(">i")
         self._at += max(0, size)
 
@@ -104,5 +104,5 @@ def _assignment(data: bytes) -> frozenset[TopicPartition]:
     if not data:
         return frozenset()
     reader = _Reader(data)
-    reader.number(">h")  # the version: what is read here is the same in all of them
+    reader.number(">h")  # the version: this part is the same in all of them
     return reader.places()

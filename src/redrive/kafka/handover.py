@@ -1,8 +1,10 @@
-"""Handing over: messages on their way to Kafka, each of which knows its own fate."""
+"""Handing messages over to librdkafka, and tracking what becomes of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from threading import Lock
 from types import MethodType
 from typing import Final, NamedTuple
 
@@ -18,15 +20,15 @@ from redrive.kafka.errors import (
     refusal,
 )
 from redrive.messages import Columns, Messages
-from redrive.record import Write
+from redrive.record import Headers, Write
+from redrive.tuning import QUEUE_FULL_POLL
 
-_POLL_SECONDS: Final = 0.1
 _ANY_PARTITION: Final = -1
 _UNWRITABLE: Final = (OverflowError, TypeError, ValueError)
-"""What confluent_kafka raises for arguments that no message can have."""
+"""What confluent_kafka raises for arguments that are invalid for any message."""
 
 TAKEN_BACK: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 -- so named
-"""What refuses messages that were taken back. Those of the second kind may have been written."""
+"""Errors of messages that were purged. Those of the second kind may have been written."""
 
 
 class Refused(NamedTuple):
@@ -38,19 +40,28 @@ class Refused(NamedTuple):
 
 
 class Outlet:
-    """One producer of librdkafka's, and whether it can still write. Safe for many threads."""
+    """One librdkafka producer, and whether it can still write. Thread-safe."""
 
     def __init__(self, producer: Producer) -> None:
         self.ended_by: KafkaError | None = None
-        """The fatal error after which it refuses everything, if there was one."""
+        """The fatal error after which it refuses everything, if any."""
         self.not_allowed: NotAllowedError | None = None
-        """Why it may not write something, once that was tried: a run ends with it."""
+        """The missing permission that a write ran into, if any: it ends the run."""
         self.producer = producer
+        self._handed = self._settled = 0
+        """How many handovers there were, and for how many the result is known."""
+        self._lock = Lock()
 
-    @property
-    def outstanding(self) -> int:
-        """How many of its messages are neither durable nor refused yet."""
-        return len(self.producer)
+    def outstanding(self, number: float) -> int:
+        """How many messages are in flight for the handover of that number.
+
+        A producer does not say whose messages it still holds. So all of them count, until it was
+        empty once: messages handed over by others after that are not waited for.
+        """
+        with self._lock:
+            if number > self._settled and not len(self.producer):
+                self._settled = self._handed
+            return len(self.producer) if number > self._settled else 0
 
     def poll(self, seconds: float) -> None:
         """Let messages be delivered; returns when some were, or after that time.
@@ -69,18 +80,21 @@ class Outlet:
         """Begin to write all of them, in their order."""
         handed = KafkaHandover(writes, self)
         self.take(writes, handed.refused)
+        with self._lock:  # only now: nobody was waiting for it before
+            self._handed += 1
+            handed.number = self._handed
         return handed
 
     def take(self, writes: Sequence[Write], refused: list[Refused]) -> None:
-        """Begin to write these, in their order; those that are not taken come to `refused`."""
+        """Begin to write these, in order; those that are not accepted go to `refused`."""
         for part in writes.parts if isinstance(writes, Messages) else (writes,):
             if isinstance(part, Columns):
                 self._take_columns(part, refused)
             else:
                 self._take(part, refused)
 
-    # librdkafka reports refusals only, each to its message's own callback: what is in a message
-    # does not tell it from its like. A bound method is the cheapest callback that knows its write.
+    # librdkafka reports only failures, each to its message's own callback: a message's content
+    # does not identify it. A bound method is the cheapest callback that knows its write.
 
     def _take(self, writes: Iterable[Write], refused: list[Refused]) -> None:
         produce, report = self.producer.produce, _reporter(refused)
@@ -91,11 +105,12 @@ class Outlet:
             while True:
                 try:
                     if headers or timestamp is not None:
+                        _check_names(headers)
                         produce(topic, value, key, where, mine, mine, timestamp or 0, [*headers])
                     else:
                         produce(topic, value, key, where, mine)
                 except BufferError:  # librdkafka's queue is full: let it deliver
-                    self.poll(_POLL_SECONDS)
+                    self.poll(QUEUE_FULL_POLL)
                     continue
                 except KafkaException as raised:
                     error = raised.args[0]
@@ -120,8 +135,17 @@ class Outlet:
                 self._take([columns.writes[number]], refused)
 
 
+def _check_names(headers: Headers) -> None:
+    """Check it: confluent_kafka aborts on a name that is not text, librdkafka cuts at a NUL."""
+    for name, _ in headers:
+        if not str.isascii(name):
+            name.encode()
+        if "\0" in name:
+            raise ValueError(f"the name of header {name!r} contains a NUL")
+
+
 def _reporter(refused: list[Refused]) -> Callable[[Write, KafkaError, Message], None]:
-    """What callbacks call. They do not know their producer: else it would keep itself alive."""
+    """What callbacks call. They do not reference their producer, or it would keep itself alive."""
 
     def report(write: Write, error: KafkaError, message: Message) -> None:
         refused.append(Refused(write, error, message.partition()))
@@ -130,10 +154,12 @@ def _reporter(refused: list[Refused]) -> Callable[[Write, KafkaError, Message], 
 
 
 class KafkaHandover:
-    """Messages on their way."""
+    """Messages in flight."""
 
     def __init__(self, writes: Sequence[Write], outlet: Outlet) -> None:
         self.refused: list[Refused] = []
+        self.number = inf
+        """Handovers with smaller numbers came before it; inf while it is being handed over."""
         self._writes = writes
         self._outlet = outlet
 
@@ -142,12 +168,12 @@ class KafkaHandover:
 
     @property
     def outstanding(self) -> int:
-        """How many messages of its producer are on their way: none is out when all are in."""
-        return self._outlet.outstanding
+        """How many messages of its producer are in flight; 0 once none of its own is."""
+        return self._outlet.outstanding(self.number)
 
     @property
     def ended(self) -> bool:
-        """Whether its producer was ended by a fatal error."""
+        """Whether its producer failed fatally."""
         return self._outlet.ended_by is not None
 
     @property
@@ -160,7 +186,7 @@ class KafkaHandover:
         self._outlet.poll(seconds)
 
     def take_back(self) -> None:
-        """Refuse what is not acknowledged yet, with one of TAKEN_BACK."""
+        """Purge what is not acknowledged yet; it is refused with one of TAKEN_BACK."""
         self._outlet.producer.purge()
 
     def error(self) -> PublishError | None:
@@ -173,7 +199,7 @@ class KafkaHandover:
 
 
 def first_refused(refused: Sequence[Refused], writes: Sequence[Write]) -> PublishError:
-    """The first in the order of the writes: reports come in any order."""
+    """The first in the order of the writes: reports arrive in any order."""
     order = {id(write): number for number, write in enumerate(writes)}
     ordered = sorted(refused, key=lambda one: order[id(one.write)])
     reasons = [

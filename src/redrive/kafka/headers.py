@@ -1,9 +1,9 @@
 """Headers whose names are not UTF-8, as far as the client lets us see them.
 
-Kafka takes any bytes for the name of a header. confluent_kafka makes text of them: asked for the
-headers of a message for the first time, it raises a SystemError whose cause has the bytes of a name
-that is not UTF-8 (of the last one, if there are several). Asked again, it returns the headers with
-a hole in the place of each such name, and whoever touches a hole crashes the process.
+Kafka accepts any bytes as the name of a header. confluent_kafka decodes them: the first call of
+headers() raises a SystemError whose cause has the bytes of a name that is not UTF-8 (of the last
+one, if there are several). The second call returns the headers with a hole in place of each such
+name, and touching a hole crashes the process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _UNKNOWN: Final = "\ufffd"
 
 
 def headers_of(message: Message, error: SystemError | None = None) -> Headers:
-    r"""All headers of a message; bytes of a name that are no text are written as `\xff`.
+    r"""All headers of a message; bytes of a name that are not text are written as `\xff`.
 
-    `error` is what asking for them raised before, if it did.
+    `error` is what an earlier call raised, if it did.
     """
     try:
         found = message.headers()
@@ -34,13 +34,13 @@ def headers_of(message: Message, error: SystemError | None = None) -> Headers:
     name = _name_in(error)
     pairs: list[Any] = list(found or ())
     for pair in reversed(pairs):
-        # A tuple visits what is in it: of a pair with a hole, the value alone.
+        # A tuple reports its referents: for a pair with a hole, only the value.
         there = gc.get_referents(pair)
         if len(there) == _NAME_AND_VALUE:
             headers.append(pair)
         else:
             headers.append((name, there[0]))
-            name = _UNKNOWN  # only the last one's was kept
+            name = _UNKNOWN  # only the last name is known
     return tuple(reversed(headers))
 
 

@@ -1,4 +1,4 @@
-"""The neutral security set in the words of Kafka's Java client, which Spark's connector uses.
+"""The security settings in the terms of Kafka's Java client, which Spark's connector uses.
 
 Certificates are given as PEM text, so that no key store file is needed on the executors.
 """
@@ -14,6 +14,8 @@ _MODULES: Final = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}  # in this order
 
 
 def java_properties(settings: Settings) -> dict[str, str]:
@@ -47,5 +49,7 @@ def _sasl(security: Security) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    """Quoted for Java's tokenizer, which would read what follows a line break as a setting."""
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return f'"{text}"'

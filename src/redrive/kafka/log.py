@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import confluent_kafka
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 from confluent_kafka.admin import AdminClient
 
 from redrive.config import Settings
-from redrive.kafka import meeting
-from redrive.kafka.admin import PATIENCE, Admin, is_passing
+from redrive.kafka import warm_up
+from redrive.kafka.admin import Admin, is_passing
 from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.errors import (
     BrokerError,
@@ -31,23 +39,23 @@ from redrive.kafka.errors import (
     not_allowed,
     silent,
 )
-from redrive.kafka.headers import headers_of
 from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
-from redrive.record import NO_TIMESTAMP, Record, TopicPartition
+from redrive.kafka.records import records_of
+from redrive.record import Record, TopicPartition
+from redrive.tuning import BROKER_PATIENCE, READ_AT_ONCE, READ_SILENCE
 
-_new: Final = tuple.__new__
+Lots: TypeAlias = Generator[list[Record], float | None]
+"""Records as they are read, lot by lot; send() sets how long to wait for the next one."""
+
 _error: Final = Message.error
-_LOT: Final = 1000
 _WITHOUT_LEADER: Final = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")
-_SILENCE: Final = 1.0
-"""Seconds without a word, after which it is asked whether the topic is there at all."""
 
 
 class KafkaLog:
-    """The log of a cluster, read in the name of a group that it never joins.
+    """The log of a cluster, read with a group id whose group it never joins.
 
-    Consumers are made when they are first needed, one per range that is read at the same time, and
-    kept: a new one costs more than a range.
+    Consumers are created when first needed, one per range that is read concurrently, and kept: a
+    new one costs more than a range.
     """
 
     def __init__(
@@ -56,7 +64,7 @@ class KafkaLog:
         group: str,
         *,
         admin: Admin | None = None,
-        patience: float = PATIENCE,
+        patience: float = BROKER_PATIENCE,
     ) -> None:
         self._config = consumer_config(settings, group)
         self._admin = admin or Admin(settings, patience=patience)
@@ -64,8 +72,8 @@ class KafkaLog:
         self._idle: list[_Reader] = []
         self._lock = threading.Lock()
 
-    def names(self, prefix: str) -> list[str]:
-        """The topics whose names begin so."""
+    def names(self, prefix: str = "") -> list[str]:
+        """The topics whose names begin with that."""
         return [name for name in self._admin.names() if name.startswith(prefix)]
 
     def partitions(self, topic: str) -> int:
@@ -80,12 +88,12 @@ class KafkaLog:
         return _id_of(self._admin.topic(topic))
 
     def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]:
-        """Id and number of partitions of many topics, for the price of one."""
+        """Ids and partition counts of many topics, in one request."""
         found = self._admin.topics(names)
         return {name: (_id_of(one), len(one.partitions)) for name, one in found.items()}
 
     def leaderless(self, names: Collection[str]) -> set[TopicPartition]:
-        """The partitions of these topics that no broker leads now: nobody can read them."""
+        """The partitions of these topics that currently have no leader, and cannot be read."""
         return {
             TopicPartition(name, one.id)
             for name, topic in self._admin.topics(names).items()
@@ -94,15 +102,15 @@ class KafkaLog:
         }
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """The first readable offset, and the last stable one: open transactions are not passed."""
+        """The first readable offset and the last stable offset: not past open transactions."""
         return self.all_bounds([partition])[partition]
 
     def all_bounds(
         self, partitions: Collection[TopicPartition], *, wait_for_leaders: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """The bounds of many partitions, for the price of one; a NoLeaderError, if one has none.
+        """The bounds of many partitions, in one request; NoLeaderError if one has no leader.
 
-        Without waiting, that is known at once, also while another one is about to be chosen.
+        Without waiting, it is raised at once, even while a new leader is being elected.
         """
         if not partitions:
             return {}
@@ -116,12 +124,24 @@ class KafkaLog:
             self._check_there(partitions)
             raise NoLeaderError(partitions) from None
 
+    def undecided(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """The partitions with records that cannot be read yet: their transactions are still open.
+
+        Also if a transaction is already committed, but not yet in all of its partitions.
+        """
+        if not partitions:
+            return set()
+        return self._admin.ask(
+            f"list the open transactions in {', '.join(map(str, partitions))}",
+            lambda client: _list_undecided(client, partitions),
+        )
+
     def appended_since(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """For each partition the first record appended at or after the time: offset and its time.
+        """For each partition, offset and time of the first record appended at or after the time.
 
-        None where there is none yet. Exact for topics with log-append time.
+        None if there is none yet. Exact for topics with log-append time.
         """
         if not times:
             return {}
@@ -140,13 +160,14 @@ class KafkaLog:
         start: int,
         end: int,
         *,
-        size: int = _LOT,
-        wait: float = _SILENCE,
-    ) -> Iterator[list[Record]]:
-        """The same as they arrive, so that a large range need not be held at once.
+        size: int = READ_AT_ONCE,
+        wait: float = READ_SILENCE,
+    ) -> Lots:
+        """The same as they arrive, so that a large range need not be held in memory.
 
-        A lot is empty when nothing has come for so many seconds as `wait` says. Who does not wait
-        at all has other things to do, and decides by itself how long a silence may last.
+        A lot is empty if nothing arrived for `wait` seconds, or for as long as was sent for the
+        next one. A caller that passes 0 has other things to do, and decides by itself how long a
+        silence may last.
         """
         if start >= end:
             return
@@ -157,43 +178,42 @@ class KafkaLog:
         try:
             yield from self._lots(consumer, reading, size, wait)
         finally:
-            # An assigned consumer goes on fetching, for nobody.
+            # An assigned consumer would keep fetching, for nobody.
             consumer.unassign()
-            if reading.silence >= _SILENCE:
+            if reading.silence >= READ_SILENCE:
                 consumer.close()  # after an outage one stayed silent for a minute: the next is new
             else:
                 with self._lock:
                     self._idle.append(reader)
 
     def close(self) -> None:
-        """Let go of the consumers."""
+        """Close the consumers."""
         with self._lock:
             idle, self._idle = self._idle, []
         for reader in idle:
             reader.consumer.close()
 
-    def _lots(
-        self, consumer: Consumer, reading: _Reading, size: int, wait: float
-    ) -> Iterator[list[Record]]:
+    def _lots(self, consumer: Consumer, reading: _Reading, size: int, wait: float) -> Lots:
         partition, end = reading.partition, reading.end
+        sent: float | None = None
         while True:
-            messages = _next(consumer, size, wait)
+            messages = _next(consumer, size, wait if sent is None else sent)
             lot, reading.reached, progressed = _sort_out(messages, partition, end, reading.reached)
             if progressed:
                 reading.silent_since = None
             elif reading.silent_since is None:
-                # Not from the last lot on: a slow reader is not a silent broker.
+                # Not since the last lot: a slow reader is not a silent broker.
                 reading.silent_since, reading.asked = time.monotonic() - wait, 0.0
             if wait:
                 self._check_silence(reading)
             if lot or not progressed:
-                yield lot
+                sent = yield lot
             if reading.reached >= end:
                 return
 
     def _check_silence(self, reading: _Reading) -> None:
         silence = reading.silence
-        if silence >= reading.asked + _SILENCE:
+        if silence >= reading.asked + READ_SILENCE:
             reading.asked = silence
             self._check_there([reading.partition])
         if silence >= self._patience:
@@ -210,7 +230,7 @@ class KafkaLog:
                 )
 
     def _take_reader(self, topic: str) -> _Reader:
-        """One that knows the topic, if there is any."""
+        """A consumer that already knows the topic, if there is one."""
         with self._lock:
             idle = self._idle
             known = next((each for each in reversed(idle) if topic in each.topics), None)
@@ -225,41 +245,41 @@ class KafkaLog:
 
 
 class _Reader(NamedTuple):
-    """A consumer, and the topics whose leaders it has asked for."""
+    """A consumer, and the topics whose leaders it has looked up."""
 
     consumer: Consumer
     topics: set[str]
 
     def meet(self, topic: str) -> None:
-        """Ask who leads the topic."""
-        if meeting.meet(self.consumer, topic):
+        """Look up the leaders of the topic."""
+        if warm_up.meet(self.consumer, topic):
             self.topics.add(topic)
 
 
 def _id_of(topic: TopicDescription) -> str:
-    # librdkafka writes plain base64, Kafka the variant for addresses.
+    # librdkafka writes plain base64, Kafka the URL-safe variant.
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
 @dataclass
 class _Reading:
-    """How far the reading of a range has come, and since when nothing came."""
+    """How far a range has been read, and since when nothing has arrived."""
 
     partition: TopicPartition
     end: int
     reached: int
     silent_since: float | None = None
     asked: float = 0.0
-    """How long the silence was when it was last asked whether the topic is there."""
+    """How long the silence was when the topic was last checked."""
 
     @property
     def silence(self) -> float:
-        """Seconds without a word."""
+        """Seconds of silence."""
         return 0.0 if self.silent_since is None else time.monotonic() - self.silent_since
 
 
 class _NoLeaderError(Exception):
-    """librdkafka's one answer for a missing topic, a missing partition and a missing leader."""
+    """librdkafka gives the same error for a missing topic, partition or leader."""
 
 
 def _list_bounds(
@@ -274,7 +294,7 @@ def _list_bounds(
     ]
     try:
         first, last = (
-            {(key.topic, key.partition): future.result().offset for key, future in answers.items()}
+            {(key.topic, key.partition): _answer(future).offset for key, future in answers.items()}
             for answers in asked
         )
     except KafkaException as raised:
@@ -282,6 +302,33 @@ def _list_bounds(
             raise _NoLeaderError from None
         raise
     return {partition: (first[partition], last[partition]) for partition in partitions}
+
+
+def _answer(future: Future[Any]) -> Any:
+    """The answer to one question; while a broker restarts, librdkafka has some without an offset.
+
+    As if the log ended there: it would be taken for data loss.
+    """
+    answer = future.result()
+    if answer.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE))
+    return answer
+
+
+def _list_undecided(
+    client: AdminClient, partitions: Collection[TopicPartition]
+) -> set[TopicPartition]:
+    latest = {_kafkas(partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]  # -- theirs
+    levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    # One after the other: if something is written in between, it takes another look.
+    stable, high = (
+        {
+            TopicPartition(key.topic, key.partition): _answer(future).offset
+            for key, future in client.list_offsets(latest, isolation_level=level).items()
+        }
+        for level in levels
+    )
+    return {place for place, end in stable.items() if end < high[place]}
 
 
 def _list_since(
@@ -293,14 +340,14 @@ def _list_since(
     )
     found: dict[TopicPartition, tuple[int, int] | None] = {}
     for key, future in asked.items():
-        answer = future.result()
+        answer = _answer(future)
         at = None if answer.offset < 0 else (answer.offset, answer.timestamp)
         found[TopicPartition(key.topic, key.partition)] = at
     return found
 
 
 def _next(consumer: Consumer, size: int, wait: float) -> list[Message]:
-    """Wait for one, and take with it what is there: `consume` would wait for a full lot."""
+    """Wait for one message, and take what else is there: `consume` would wait for a full lot."""
     message = consumer.poll(wait)
     if message is None:
         return []
@@ -310,9 +357,9 @@ def _next(consumer: Consumer, size: int, wait: float) -> list[Message]:
 def _sort_out(
     messages: list[Message], partition: TopicPartition, end: int, reached: int
 ) -> tuple[list[Record], int, bool]:
-    """The records before the end, how far the log was seen, and whether anything was news."""
+    """The records before the end, how far the log was seen, and whether anything was new."""
     if messages and not any(map(_error, messages)) and (messages[-1].offset() or 0) < end:
-        lot = records_of(messages, partition)  # nothing but records, as nearly always
+        lot = records_of(messages, partition)  # only records, as nearly always
         return lot, lot[-1].offset + 1, True
     lot = []
     before = reached
@@ -325,49 +372,11 @@ def _sort_out(
             lot += records_of([message], partition)
             reached = offset + 1
         elif error.name() == "_PARTITION_EOF":
-            # Right after a change of leader the log may seem shorter than it is: not yet the end.
+            # Right after a leader change the log may seem shorter than it is: not the end yet.
             reached = max(reached, message.offset() or 0)
         else:
             _raise_unless_passing(error, partition, reached)
     return lot, reached, reached > before
-
-
-def records_of(messages: list[Message], partition: TopicPartition) -> list[Record]:
-    """Made once per message: by the tuple's own constructor, in half the time."""
-    topic, number = partition
-    try:
-        return [
-            _new(
-                Record,
-                (
-                    topic,
-                    number,
-                    message.offset(),
-                    message.key(),
-                    message.value(),
-                    tuple(headers) if (headers := message.headers()) else (),
-                    _time(*message.timestamp()),
-                ),
-            )
-            for message in messages
-        ]
-    except SystemError as error:  # the name of a header is not UTF-8
-        return [_record_of(message, partition, error) for message in messages]
-
-
-def _record_of(message: Message, partition: TopicPartition, error: SystemError) -> Record:
-    return Record(
-        *partition,
-        message.offset() or 0,
-        message.key(),
-        message.value(),
-        headers_of(message, error),
-        _time(*message.timestamp()),
-    )
-
-
-def _time(kind: int, time: int) -> int | None:
-    return time if kind and time != NO_TIMESTAMP else None
 
 
 def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached: int) -> None:
@@ -375,11 +384,13 @@ def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached:
         raise OffsetsGoneError(partition, reached)
     if error.name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}:
         raise MissingTopicError(partition.topic)
+    if error.name() == "GROUP_AUTHORIZATION_FAILED":
+        return  # a consumer looks for its group's coordinator; reading does not need one
     if is_not_allowed(error.name()):
         raise not_allowed(f"read {partition}", error.name(), f"READ on topic {partition.topic}")
     if error.fatal() or not (is_passing(error) or error.retriable()):
         raise BrokerError(
-            f"cannot read {partition} at offset {reached} ({error.name()}: {error.str()}): see"
+            f"cannot read {partition} at offset {reached} ({error.name()}: {error.str()}): run"
             " `redrive doctor`"
         )
 

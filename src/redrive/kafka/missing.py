@@ -1,24 +1,22 @@
-"""Which permission it was that was missing, where Kafka refuses without saying so."""
+"""Finds out which permission is missing when Kafka refuses without saying so."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 from redrive.config import Settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError, NotAllowedError, not_allowed
 from redrive.permissions import Permission, lacking
-
-_SECONDS: Final = 5.0
+from redrive.tuning import MISSING_PATIENCE
 
 
 def missing_on_topics(
     settings: Settings, what: str, reason: str, *, written: Collection[str], read: Collection[str]
 ) -> NotAllowedError | None:
-    """What is not allowed on these topics; None: by now everything is, or nobody says."""
+    """What is not allowed on these topics; None: everything is by now, or it is unknown."""
     try:
-        allowed = Admin(settings, patience=_SECONDS).allowed({*written, *read})
+        allowed = Admin(settings, patience=MISSING_PATIENCE).allowed({*written, *read})
     except BrokerError:
         return None
     needed = [

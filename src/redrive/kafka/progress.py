@@ -1,7 +1,7 @@
 """KafkaProgress: a group's committed offsets, read and written without joining the group.
 
 By a consumer that never subscribes: brokers refuse its commits while the group has members. Not by
-the admin client: asked for anything that a group's coordinator knows, it ends the whole process
+the admin client: asked for anything that a group's coordinator knows, it aborts the whole process
 when the coordinator goes away (an assertion) or has just changed (librdkafka's issue 5040).
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from typing import Final
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -27,8 +26,7 @@ from redrive.kafka.errors import (
 )
 from redrive.ports import Position
 from redrive.record import TopicPartition
-
-_FETCH_SECONDS: Final = 2.0
+from redrive.tuning import COMMITTED_SECONDS
 
 
 class KafkaProgress:
@@ -42,16 +40,16 @@ class KafkaProgress:
         admin: Admin | None = None,
         stable: bool = True,
     ) -> None:
-        """With `stable`, an offset that an open transaction may commit or take back is waited for.
+        """With `stable`, wait for offsets that an open transaction may commit or abort.
 
-        That can take until the transaction's time-out, if its producer was killed: whoever only
-        wants to know who committed last does not wait.
+        That can take until the transaction's time-out, if its producer was killed: callers that
+        only want to know who committed last do not wait.
         """
         self._group = group
         self._admin = admin or Admin(settings)
         self._config = {
             **consumer_config(settings, group),
-            # A commit that finds no coordinator is given up after the session's time-out.
+            # A commit that finds no coordinator fails after the session time-out.
             "session.timeout.ms": 6000,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
         }
@@ -59,7 +57,7 @@ class KafkaProgress:
         self._lock = threading.Lock()
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """What was committed; offsets that wait for a transaction's end are waited for."""
+        """The committed offsets; waits for those that are part of an open transaction."""
         if not partitions:
             return {}
         asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
@@ -84,12 +82,23 @@ class KafkaProgress:
             )
         except _MembersError:
             raise BrokerError(
-                f"group {self._group} has active members, so nobody else can commit for it: another"
-                " run of this app, or another consumer with its name, is active; stop one of them"
+                f"group {self._group} has active members, so nobody else can commit for it:"
+                " another run of this app, or another consumer in this group, is active; stop one"
+                " of them"
             ) from None
 
+    def may_be_asked(self) -> bool:
+        """Whether this user may read a group's offsets at all, whatever topics it may read."""
+        try:
+            self.committed([TopicPartition(self._group, 0)])
+        except _ShutOutError:
+            return False
+        except NotAllowedError:
+            pass  # on the topic, which does not matter here
+        return True
+
     def close(self) -> None:
-        """Let go of the consumer."""
+        """Close the consumer."""
         with self._lock:
             consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -101,8 +110,11 @@ class KafkaProgress:
         with self._lock:
             consumer = self._ready()
             try:
-                return _checked(consumer.committed(asked, _FETCH_SECONDS))
-            except KafkaException:
+                return _checked(consumer.committed(asked, COMMITTED_SECONDS))
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    raise self._shut_out(error) from None
                 self._check_allowed(consumer)
                 raise
 
@@ -130,9 +142,9 @@ class KafkaProgress:
         return self._consumer
 
     def _check_allowed(self, consumer: Consumer) -> None:
-        """Hear what it has to say: that it may not ask for the coordinator, it says only here.
+        """Poll for errors: only poll() reports that this user may not look up the coordinator.
 
-        The request itself would wait for a coordinator that nobody tells.
+        The request itself would wait for a coordinator that it never finds.
         """
         message = consumer.poll(0)
         error = None if message is None else message.error()
@@ -141,16 +153,15 @@ class KafkaProgress:
 
     def _shut_out(self, error: KafkaError) -> NotAllowedError:
         group = f"group {self._group}"
-        return not_allowed(
-            f"read and write the progress of {group}", error.name(), f"READ on {group}"
-        )
+        what = f"read and write the progress of {group}"
+        return _ShutOutError(str(not_allowed(what, error.name(), f"READ on {group}")))
 
     def _wanted(
         self, partition: TopicPartition, position: Position
     ) -> confluent_kafka.TopicPartition:
         if len(position.metadata.encode()) > METADATA_BYTES:
             raise metadata_too_long(self._group, partition)
-        # metadata= must be text, also when there is none: librdkafka would keep what was there.
+        # metadata= must be a string even if there is none: librdkafka would keep the old one.
         return confluent_kafka.TopicPartition(
             *partition, position.offset, metadata=position.metadata
         )
@@ -160,10 +171,14 @@ class _MembersError(Exception):
     """The group has members."""
 
 
+class _ShutOutError(NotAllowedError):
+    """The missing permission is the one on the group."""
+
+
 def _checked(
     partitions: list[confluent_kafka.TopicPartition],
 ) -> list[confluent_kafka.TopicPartition]:
-    """Errors hide in the single partitions of an answer that succeeded."""
+    """A successful response can hide errors of single partitions."""
     for one in partitions:
         if one.error is not None:
             raise KafkaException(one.error)

@@ -1,4 +1,4 @@
-"""KafkaPublisher: messages handed over, and known to be durable or refused, one by one."""
+"""KafkaPublisher: hands messages over, and knows of each whether it is durable or refused."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer
 
 from redrive.config import Settings
 from redrive.errors import PublishError
-from redrive.kafka import meeting
+from redrive.kafka import warm_up
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import make_handle, producer_config
-from redrive.kafka.errors import NotAllowedError, first_not_allowed
+from redrive.kafka.errors import NotAllowedError, first_not_allowed, may_be_for_another
 from redrive.kafka.handover import (
     KafkaHandover,
     Outlet,
@@ -23,68 +23,67 @@ from redrive.kafka.handover import (
 )
 from redrive.kafka.writable import refusing
 from redrive.record import Write
+from redrive.tuning import PUBLISH_POLL, TOPIC_ASK_PATIENCE
 
 log: Final = logging.getLogger("redrive.publishing")
-"""Not librdkafka's, of which only the worst is shown."""
-
-_POLL_SECONDS: Final = 0.1
-_PATIENCE: Final = 2.0
+"""Not librdkafka's logger, of which only the worst is shown."""
 
 
 class KafkaPublisher:
-    """Writes by an idempotent producer, made when it is first needed. Safe for many threads."""
+    """Writes with an idempotent producer, created when first needed. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._config = producer_config(settings)
-        self._admin = Admin(settings, patience=_PATIENCE)
+        self._admin = Admin(settings, patience=TOPIC_ASK_PATIENCE)
         self._outlets: dict[bool, Outlet] = {}
-        """Whether messages go alone, and by which producer."""
+        """The producers, by whether their messages go alone."""
         self._lock = threading.Lock()
         self._not_allowed: NotAllowedError | None = None
 
     @property
     def not_allowed(self) -> NotAllowedError | None:
-        """Why this user may not write something, once that was tried: a run ends with it."""
+        """The missing permission that a write ran into, if any: it ends the run."""
         with self._lock:
             found = [self._not_allowed, *(each.not_allowed for each in self._outlets.values())]
         return next((each for each in found if each is not None), None)
 
     def hand_over(self, writes: Sequence[Write], *, alone: bool = False) -> KafkaHandover:
-        """Begin to write all of them; what came of it is known after some polls."""
+        """Begin to write all of them; the results are known after some polls."""
         return self._outlet(writes, alone=alone).hand_over(writes)
 
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them; PublishError names the first that was refused."""
         refused = self._deliver(writes, alone=False)
-        neighbours = [
-            one.write for one in refused if one.error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-        ]
-        if len(neighbours) > 1:
-            # Brokers refuse a whole batch for its size, small messages with large ones: those that
-            # were only in bad company are written by themselves, after the rest.
-            others = [one for one in refused if one.error.code() != KafkaError.MSG_SIZE_TOO_LARGE]
-            refused = [*others, *self._deliver(neighbours, alone=True)]
+        in_company = [one for one in refused if may_be_for_another(one.error.name())]
+        if len(in_company) > 1:
+            # Brokers refuse a whole batch for its size, or for one message of it: those that were
+            # only in bad company are written by themselves, after the rest.
+            others = [one for one in refused if not may_be_for_another(one.error.name())]
+            again = [one.write for one in in_company]
+            refused = [*others, *self._deliver(again, alone=True)]
         if refused:
             error = first_refused(refused, writes)
             self._note(error.reasons)
             raise error
 
     def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
-        """Which of these topics take nothing at all now, and why: asked without writing."""
+        """Which of these topics accept nothing at all now, and why: checked without writing."""
         found = refusing(self._admin, topics)
         self._note(found.values())
         with self._lock:
             outlets = list(self._outlets.values())
         for topic in set(topics) - found.keys():
             for outlet in outlets:
-                meeting.meet(outlet.producer, topic)  # else it believes for long what it saw last
+                warm_up.meet(
+                    outlet.producer, topic
+                )  # otherwise it trusts its old metadata for a long time
         return found
 
     def _note(self, reasons: Iterable[PublishError]) -> None:
         self._not_allowed = self._not_allowed or first_not_allowed(reasons)
 
     def close(self) -> None:
-        """Let go of the producers."""
+        """Close the producers."""
         with self._lock:
             self._outlets.clear()
 
@@ -92,7 +91,7 @@ class KafkaPublisher:
         handed = self._outlet(writes, alone=alone).hand_over(writes)
         # Every message ends, delivered or refused, within librdkafka's message.timeout.ms.
         while handed.outstanding:
-            handed.poll(_POLL_SECONDS)
+            handed.poll(PUBLISH_POLL)
         return handed.refused
 
     def _outlet(self, writes: Sequence[Write], *, alone: bool) -> Outlet:
@@ -100,8 +99,8 @@ class KafkaPublisher:
             outlet = self._outlets.get(alone)
             if outlet is not None and (error := outlet.ended_by) is not None:
                 log.error(
-                    "a producer was ended by a fatal error (%s: %s): a new one is made, and what"
-                    " it had not written is tried again",
+                    "a producer failed fatally (%s: %s): a new one is created, and its unwritten"
+                    " messages are tried again",
                     error.name(),
                     error.str(),
                 )
@@ -115,5 +114,5 @@ class KafkaPublisher:
         config = {**self._config, "batch.num.messages": 1} if alone else self._config
         producer = make_handle(Producer, config)
         if writes:
-            meeting.meet(producer, writes[0].topic)
+            warm_up.meet(producer, writes[0].topic)
         return Outlet(producer)

@@ -1,15 +1,14 @@
-"""Renewal: when a group that had members forgets its offsets is counted from now on.
+"""Renewal: restarts the clock by which the offsets of a group that had members expire.
 
-Brokers keep the offsets of a group that never had members each for some time after its commit
-(`offsets.retention.minutes`). But those of a group that had members are all forgotten at once, that
-long after the last member left, however recent they are: seen on Kafka 4.0, with a group whose
-offsets were committed every ten seconds. Somebody who joins and leaves has it counted anew.
+Brokers keep each offset of a group that never had members for some time after its commit
+(`offsets.retention.minutes`). But those of a group that had members all expire at once, that long
+after the last member left, however recent they are: seen on Kafka 4.0, with a group whose offsets
+were committed every ten seconds. A member that joins and leaves restarts the clock.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final
 
 from confluent_kafka import Consumer
 
@@ -17,9 +16,7 @@ from redrive.config import Settings
 from redrive.kafka.admin import Admin
 from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.errors import BrokerError
-
-_SECONDS: Final = 30.0
-"""By default brokers wait three seconds for more members before they let the first one in."""
+from redrive.tuning import RENEWAL_SECONDS
 
 
 def renew(settings: Settings, group: str, topic: str) -> None:
@@ -30,13 +27,15 @@ def renew(settings: Settings, group: str, topic: str) -> None:
     consumer = make_handle(
         Consumer, {**consumer_config(settings, group), "session.timeout.ms": 6000}
     )
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + RENEWAL_SECONDS
     try:
         consumer.subscribe([topic])
         while not consumer.assignment():
             consumer.poll(0.1)
             if time.monotonic() >= end:
-                raise BrokerError(f"group {group} could not be joined within {_SECONDS:.0f} s")
+                raise BrokerError(
+                    f"group {group} could not be joined within {RENEWAL_SECONDS:.0f} s"
+                )
     finally:
         consumer.close()
     admin.wait_until(f"leaving group {group}", lambda: not admin.has_members(group))

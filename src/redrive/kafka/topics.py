@@ -26,7 +26,7 @@ _AS_THE_BROKER_DOES: Final = -1
 
 
 class KafkaTopics:
-    """The topics of a cluster. Changes have reached the broker that is asked when they return."""
+    """The topics of a cluster. When a change returns, the broker that answers has applied it."""
 
     def __init__(self, settings: Settings, *, admin: Admin | None = None) -> None:
         self._admin = admin or Admin(settings)
@@ -45,7 +45,7 @@ class KafkaTopics:
         }
 
     def visible_settings(self, names: Collection[str]) -> dict[str, dict[str, str]]:
-        """The settings of these topics, without those whose settings this user may not see."""
+        """The settings of these topics, except those that this user may not read."""
         if not names:
             return {}
         return self._admin.ask(
@@ -60,30 +60,37 @@ class KafkaTopics:
         copies = replication or _AS_THE_BROKER_DOES
         topic = NewTopic(name, partitions, copies, config=dict(config))
         self._admin.ask(
-            f'create topic "{name}"', lambda client: client.create_topics([topic])[name].result()
+            f'create topic "{name}"',
+            lambda client: client.create_topics([topic])[name].result(),
+            needs=f"CREATE on topic {name}",
         )
-        self._admin.wait_until(
-            f'topic "{name}" becoming usable', lambda: self._usable(name, partitions)
-        )
+        self._admin.wait_until(f'creating topic "{name}"', lambda: self._usable(name, partitions))
 
     def grow(self, name: str, partitions: int) -> None:
         """Raise the number of partitions."""
         more = NewPartitions(name, partitions)
         self._admin.ask(
-            f'give topic "{name}" {partitions} partitions',
+            f'increase topic "{name}" to {partitions} partitions',
             lambda client: client.create_partitions([more])[name].result(),
+            needs=f"ALTER on topic {name}",
         )
-        self._admin.wait_until(f'topic "{name}" growing', lambda: self._usable(name, partitions))
+        self._admin.wait_until(
+            f'adding partitions to topic "{name}"', lambda: self._usable(name, partitions)
+        )
 
     def configure(self, name: str, config: Mapping[str, str]) -> None:
-        """Set these settings, and leave the others as they are."""
+        """Change these settings, and leave the others as they are."""
         entries = [
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
             for key, value in config.items()
         ]
-        self._admin.ask(f'configure topic "{name}"', lambda client: _alter(client, name, entries))
+        self._admin.ask(
+            f'configure topic "{name}"',
+            lambda client: _alter(client, name, entries),
+            needs=f"ALTER_CONFIGS on topic {name}",
+        )
         self._admin.wait_until(
-            f'topic "{name}" taking its settings',
+            f'changing the settings of topic "{name}"',
             lambda: config.items() <= topic_settings(self._admin, name).items(),
         )
 
@@ -92,7 +99,7 @@ class KafkaTopics:
         self._admin.ask(
             f'delete topic "{name}"', lambda client: client.delete_topics([name])[name].result()
         )
-        self._admin.wait_until(f'topic "{name}" going away', lambda: self._find(name) is None)
+        self._admin.wait_until(f'deleting topic "{name}"', lambda: self._find(name) is None)
 
     def _find(self, name: str) -> TopicDescription | None:
         try:
@@ -110,7 +117,7 @@ class KafkaTopics:
 
 
 def topic_settings(admin: Admin, name: str) -> dict[str, str]:
-    """The settings of one topic; none if it is gone."""
+    """The settings of one topic; empty if it is gone."""
     found = admin.ask(f"read the settings of {name}", lambda client: _settings_of(client, [name]))
     return found.get(name, {})
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import chain, pairwise
 from math import inf
 from threading import Thread
 from time import monotonic
@@ -18,31 +19,43 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from redrive import failpoints
 from redrive.config import Settings
 from redrive.errors import PublishError, RedriveError
+from redrive.kafka import warm_up
 from redrive.kafka.config import consumer_config, make_handle, transactional_config
-from redrive.kafka.errors import BrokerError, NotAllowedError, not_allowed
+from redrive.kafka.errors import (
+    BrokerError,
+    NotAllowedError,
+    may_be_for_another,
+    not_allowed,
+)
 from redrive.kafka.handover import TAKEN_BACK, KafkaHandover, Outlet, Refused
 from redrive.kafka.missing import missing_on_topics
-from redrive.kafka.room import room_of
+from redrive.kafka.room import parts, room_of
 from redrive.permissions import transactional_prefix
 from redrive.record import TopicPartition, Write
+from redrive.tuning import (
+    TRANSACTION_CALL_SECONDS,
+    TRANSACTION_FLUSH,
+    TRANSACTION_LEAST_SECONDS,
+    TRANSACTION_OFFSETS_SECONDS,
+    TRANSACTION_PARTS,
+    TRANSACTION_ROUNDS,
+    TRANSACTION_SHARE,
+)
 
 if TYPE_CHECKING:
     from redrive.ports import Position
 
 log: Final = logging.getLogger("redrive.publishing")
 
-TIMEOUT: Final = 30.0
-_OFFSETS_TIMEOUT: Final = 15.0
-_MOST_OF_IT: Final = 0.75
-"""How much of its time-out a transaction uses: the rest is for taking it back."""
-_LEAST: Final = 1.0
+_Place = tuple[str, int | None]
+
 _BECAUSE_OF_OTHERS: Final = (
     KafkaError._STATE,  # noqa: SLF001 -- so named
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 -- so named
     *TAKEN_BACK,
 )
 """What refuses messages of a transaction in which another one was refused."""
-_FLUSH: Final = 0.1
 _FENCED: Final = frozenset(
     {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "FENCED_INSTANCE_ID"}
 )
@@ -74,7 +87,11 @@ def transactional_id(app: str, place: TopicPartition) -> str:
 
 
 class TransactionalProducer:
-    """One transactional id; after any error it is finished, and a new one has to be made."""
+    """One transactional id.
+
+    After a PublishError, which names the writes that were refused, nothing of the transaction is
+    left, and others can follow. After any other error it is finished: a new one has to be made.
+    """
 
     def __init__(
         self, settings: Settings, app: str, place: TopicPartition, *, member: bool = False
@@ -84,18 +101,33 @@ class TransactionalProducer:
         self._group = app
         self._settings = settings
         self.room = room_of(settings.servers())
-        """How much one transaction takes; what is given to `commit` should not be more."""
+        """How much one transaction takes: whoever commits gives no more than that at once."""
         self._config = transactional_config(settings, self.id)
         self._seconds: float = int(self._config["transaction.timeout.ms"]) / 1000
         self._began = inf
+        self._refusing: set[str] = set()
+        self._skips = False
+        """Whether the numbers of its messages may have a gap.
+
+        librdkafka goes on behind the number of a message that its broker refused. The next
+        transaction is then taken back for it, and with that the numbers begin anew.
+        """
+        self._suspects: set[int] = set()
+        """The identities of writes that were refused together, perhaps for one of them."""
         self._membership = None if member else _membership(settings, app)
         self._begin_to_use()
 
     def _begin_to_use(self) -> None:
         """Take the id over: whoever had it before is fenced off."""
-        self._batch = min(int(self._config.get("batch.size", self.room.batch)), self.room.batch)
-        self._outlet = Outlet(make_handle(Producer, {**self._config, "batch.size": self._batch}))
-        self._call("begin to use", lambda: self._outlet.producer.init_transactions(TIMEOUT))
+        self._made = min(int(self._config.get("batch.size", self.room.batch)), self.room.batch)
+        """Bytes of the batches that its producer makes, at most."""
+        self._batch = self._made
+        """Of those that it is given at once, where they have to be smaller."""
+        self._outlet = Outlet(make_handle(Producer, {**self._config, "batch.size": self._made}))
+        self._call(
+            "begin to use",
+            lambda: self._outlet.producer.init_transactions(TRANSACTION_CALL_SECONDS),
+        )
 
     def commit(
         self,
@@ -112,39 +144,72 @@ class TransactionalProducer:
             confluent_kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()
         ]
-        while not self._commit(writes, offsets, membership or self._membership):
+        if self._membership is None and self.room.batch < self._made:
+            # The quicker way to smaller batches: a member that has lost the partition cannot commit
+            # by any producer. Others keep theirs for one task only.
             self._begin_to_use()
-        self.room.was_in_time()
+        while self._refusing:  # else it believes for long what it saw last
+            warm_up.meet(self._outlet.producer, self._refusing.pop())
+        self._suspects = set()
+        rounds = iter(range(TRANSACTION_ROUNDS))
+        while not self._commit(writes, offsets, membership or self._membership, rounds):
+            pass
 
     def _commit(
         self,
         writes: Sequence[Write],
         offsets: list[confluent_kafka.TopicPartition],
         membership: object,
+        rounds: Iterator[int],
     ) -> bool:
-        """False: it was taken back, since batches have to be smaller."""
+        """False: it was taken back, and has to be written again, in smaller batches or as it was.
+
+        By the same producer: before another one had the id, somebody else could take it over,
+        commit, and be fenced off by that one, which would commit the same once more.
+        """
         self._call("begin", self._outlet.producer.begin_transaction)
         self._began = monotonic()
         handed = KafkaHandover(writes, self._outlet)
         try:
-            self._outlet.take(writes, handed.refused)
+            self._hand_over(writes, handed)
             self._end(handed, offsets, membership)
+            self.room.was_in_time(writes, 1 - self._left / (TRANSACTION_SHARE * self._seconds))
         except (TransactionError, PublishError) as error:
             handed.poll(0)
+            certain = _named(handed.refused)
             handed.refused[:] = _own_fault(handed.refused)
             refusal = handed.error()  # before the abort, which refuses the others
+            self._refusing = {one.write.topic for one in handed.refused}
             if refusal is None and not self._left:
                 self.room.was_late()
             # Only whoever could take it back still has the id.
-            if self._abort() and self._is_crowded(handed):
-                return False
+            if self._abort():
+                if self._is_crowded(handed) or self._is_in_company(handed, certain, rounds):
+                    self._skips = True
+                    return False
+                if self._skips and handed.refused and not _for_themselves(handed.refused):
+                    self._skips = False
+                    return False
+            self._skips = refusal is not None
             raise self._missing(error, handed, offsets) or refusal or error from error
         except BaseException:
             self._abort()
             raise
         finally:
             self._began = inf
+        self._skips = False
         return True
+
+    def _hand_over(self, writes: Sequence[Write], handed: KafkaHandover) -> None:
+        """Hand over all; a few at a time, where batches have to be smaller than they are made."""
+        self._batch = min(self._made, self.room.batch)
+        if self._batch == self._made and not self._suspects:
+            self._outlet.take(writes, handed.refused)
+            return
+        for part in chain.from_iterable(parts(some, self._batch) for some in self._apart(writes)):
+            self._outlet.take(part, handed.refused)
+            self._call("write in", lambda: self._flush(handed))
+            _check_taken(handed)
 
     def _missing(
         self,
@@ -153,8 +218,9 @@ class TransactionalProducer:
         offsets: list[confluent_kafka.TopicPartition],
     ) -> NotAllowedError | None:
         """Which permission was missing, if one was: refused messages need not say so."""
-        for_themselves = any(one.error.code() not in _BECAUSE_OF_OTHERS for one in handed.refused)
-        if for_themselves or not (handed.refused or isinstance(error, _TopicNotAllowedError)):
+        if _for_themselves(handed.refused) or not (
+            handed.refused or isinstance(error, _TopicNotAllowedError)
+        ):
             return None
         return missing_on_topics(
             self._settings,
@@ -181,6 +247,38 @@ class TransactionalProducer:
         )
         return True
 
+    def _is_in_company(
+        self, handed: KafkaHandover, certain: Collection[_Place], rounds: Iterator[int]
+    ) -> bool:
+        """Whether messages were refused together, and it is not known for which of them."""
+        those = [
+            one
+            for one in handed.refused
+            if may_be_for_another(one.error.name())
+            and (one.write.topic, one.partition) not in certain
+        ]
+        together = Counter((one.write.topic, one.partition) for one in those)
+        found = {id(one.write) for one in those if together[one.write.topic, one.partition] > 1}
+        if not found or next(rounds, None) is None:
+            return False
+        if not self._suspects:
+            log.warning(
+                "%s refuses a batch of %d messages, perhaps for one of them: its transaction is"
+                " written again, in parts, to find out for which",
+                those[0].write.topic,
+                len(found),
+            )
+        self._suspects = found
+        return True
+
+    def _apart(self, writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
+        """The writes in their order, in parts with a few each of those that are suspected."""
+        found = [at for at, write in enumerate(writes) if id(write) in self._suspects]
+        cuts = found[:: max(1, len(found) // TRANSACTION_PARTS)]
+        for begin, end in pairwise([0, *cuts, *[at + 1 for at in found[-1:]], len(writes)]):
+            if end > begin:
+                yield writes[begin:end]
+
     def _end(
         self,
         handed: KafkaHandover,
@@ -193,25 +291,28 @@ class TransactionalProducer:
         self._call(
             "send offsets to",
             lambda: _within(
-                min(_OFFSETS_TIMEOUT, self._left + _LEAST),
-                lambda: producer.send_offsets_to_transaction(offsets, membership, TIMEOUT),
+                min(TRANSACTION_OFFSETS_SECONDS, self._left + TRANSACTION_LEAST_SECONDS),
+                lambda: producer.send_offsets_to_transaction(
+                    offsets, membership, TRANSACTION_CALL_SECONDS
+                ),
             ),
         )
         # Not by the commit: that goes on waiting for messages behind one that was refused.
         self._call("write in", lambda: self._flush(handed))
         _check_taken(handed)
-        self._call("commit", lambda: producer.commit_transaction(min(TIMEOUT, self._left + _LEAST)))
+        within = min(TRANSACTION_CALL_SECONDS, self._left + TRANSACTION_LEAST_SECONDS)
+        self._call("commit", lambda: producer.commit_transaction(within))
 
     def _flush(self, handed: KafkaHandover) -> None:
         """Wait until all messages are written, or one is refused."""
-        while self._outlet.producer.flush(_FLUSH) and not handed.refused:
+        while self._outlet.producer.flush(TRANSACTION_FLUSH) and not handed.refused:
             if not self._left:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
 
     @property
     def _left(self) -> float:
         """Seconds that are left for this transaction, before a broker would take it back."""
-        return max(0.0, self._began + _MOST_OF_IT * self._seconds - monotonic())
+        return max(0.0, self._began + TRANSACTION_SHARE * self._seconds - monotonic())
 
     def _abort(self) -> bool:
         """Take it back; where that fails the broker does, by its time-out or for the next owner."""
@@ -284,9 +385,19 @@ def _membership(settings: Settings, group: str) -> object:
     return _memberships[key]
 
 
+def _named(refused: Sequence[Refused]) -> set[_Place]:
+    """The partitions of whose batches a broker said which messages it refused them for."""
+    others = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 -- its name
+    return {(one.write.topic, one.partition) for one in refused if one.error.code() == others}
+
+
 def _own_fault(refused: Sequence[Refused]) -> Sequence[Refused]:
     """Those that were refused for themselves, if any were: with them the others are, too."""
-    return [one for one in refused if one.error.code() not in _BECAUSE_OF_OTHERS] or refused
+    return _for_themselves(refused) or refused
+
+
+def _for_themselves(refused: Sequence[Refused]) -> list[Refused]:
+    return [one for one in refused if one.error.code() not in _BECAUSE_OF_OTHERS]
 
 
 def _check_taken(handed: KafkaHandover) -> None:

@@ -1,4 +1,4 @@
-"""Which topics take writes at all, asked of the brokers without writing."""
+"""Which topics accept writes at all: asks the brokers, without writing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANSWERS: Final = ("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "TOPIC
 
 
 def refusing(admin: Admin, topics: Collection[str]) -> dict[str, PublishError]:
-    """Those that take nothing from this user now, and why; BrokerError where nobody answers."""
+    """The topics that refuse all writes of this user, and why; BrokerError if nobody answers."""
     if not topics:
         return {}
     found = admin.ask(f"describe {', '.join(topics)}", lambda client: _reasons(client, topics))

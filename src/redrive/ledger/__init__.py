@@ -1,1 +1,1 @@
-"""The ledger: PostgreSQL tables beside the user's own, and what is done with them."""
+"""The ledger: PostgreSQL tables next to the user's own, and the code that works with them."""

@@ -10,9 +10,9 @@ from redrive.errors import ConfigurationError
 
 
 def checked(dsn: str) -> str:
-    """The address, once libpq understands it; otherwise a sentence that quotes none of it.
+    """The address, if libpq can parse it; otherwise an error that quotes none of it.
 
-    libpq's own errors quote what they do not understand, which may be part of a password.
+    libpq's own errors quote what they cannot parse, which may be part of a password.
     """
     try:
         conninfo_to_dict(dsn)

@@ -1,7 +1,7 @@
-"""What a topic takes, asked before anything is written to it.
+"""What a topic accepts, checked before anything is written to it.
 
-A broker that refuses one message has often taken the next one of the same key already: then the
-order is lost. What can be known beforehand is therefore not left to the broker.
+A broker that refuses one message has often accepted the next one of the same key already: then the
+order is lost. So whatever can be known in advance is not left to the broker.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from redrive.kafka.rdkafka import TopicDescription
 from redrive.kafka.topics import topic_settings
 from redrive.ledger.refusals import Taken
 from redrive.record import Write
+from redrive.tuning import RELAY_ADMISSION_PATIENCE
 
 DEFAULT_LIMIT: Final = 1_048_588
-"""Kafka's own limit, where the topic's cannot be asked for."""
+"""Kafka's default limit, if the topic's cannot be read."""
 
-_PATIENCE: Final = 2.0
 _FRAME: Final = 100
 _PER_HEADER: Final = 10
 
 
 class Takes(NamedTuple):
-    """What one topic takes."""
+    """What one topic accepts."""
 
     partitions: int
     limit: int
@@ -38,19 +38,19 @@ class Admission:
     """Which writes their topics would refuse, as far as that can be known."""
 
     def __init__(self, settings: Settings) -> None:
-        self._admin = Admin(settings, patience=_PATIENCE)
+        self._admin = Admin(settings, patience=RELAY_ADMISSION_PATIENCE)
         self._compresses = any(name.startswith("compression.") for name in settings.librdkafka)
         self._known: dict[str, Takes] = {}
 
     @property
     def smallest_limit(self) -> int:
-        """The size that every topic seen so far takes."""
+        """The size that every topic seen so far accepts."""
         return min((takes.limit for takes in self._known.values()), default=DEFAULT_LIMIT)
 
     def learn(self, topic: str) -> str | None:
-        """Ask about a topic unless it is known; gives the reason why nothing can be written to it.
+        """Look up a topic unless it is known; returns why nothing can be written to it, if so.
 
-        BrokerError where nobody answers.
+        BrokerError if nobody answers.
         """
         if topic in self._known:
             return None
@@ -76,11 +76,11 @@ class Admission:
         self._admin.names()
 
     def forget(self, topic: str) -> None:
-        """Something was refused there: what was known may not hold any more."""
+        """Something was refused there: what was known may no longer hold."""
         self._known.pop(topic, None)
 
     def doubtful(self, taken: Sequence[Taken]) -> list[Taken]:
-        """Those that are worth a closer look: few, as a rule."""
+        """Those that are worth a closer look: usually few."""
         much = self.smallest_limit // 3
         return [
             one
@@ -92,13 +92,13 @@ class Admission:
         ]
 
     def refusal(self, write: Write) -> PublishError | None:
-        """Why the topic would refuse it; the topic must have been learnt."""
+        """Why the topic would refuse it, if so; the topic must have been looked up."""
         takes = self._known[write.topic]
         if write.partition is not None and write.partition >= takes.partitions:
             return publish_error(write.topic, write.partition, "_UNKNOWN_PARTITION")
         if takes.compacted and write.key is None:
             return publish_error(write.topic, None, "INVALID_RECORD")
-        # Compressed it may be small enough: the broker decides.
+        # It may be small enough once compressed: the broker decides.
         if not self._compresses and _size(write) > takes.limit:
             return publish_error(write.topic, None, "MSG_SIZE_TOO_LARGE")
         return None
@@ -107,24 +107,24 @@ class Admission:
         try:
             return topic_settings(self._admin, topic)
         except NotAllowedError:
-            return {}  # reading settings is a right of its own, and not needed to write
+            return {}  # reading settings is a separate permission, and not needed to write
 
 
 def out_of_reach(topic: TopicDescription, least_in_sync: int) -> str | None:
-    """Why nobody could acknowledge a message to one of the topic's partitions just now."""
+    """Why a message to one of the topic's partitions could not be acknowledged now, if so."""
     for partition in topic.partitions:
         if partition.leader is None or partition.leader.id < 0:
-            return f"partition {partition.id} has no leader; is one of the brokers away?"
+            return f"partition {partition.id} has no leader; is a broker down?"
         if len(partition.isr) < min(least_in_sync, len(partition.replicas)):
             return (
                 f"partition {partition.id} has {len(partition.isr)} replicas in sync, and"
-                f" min.insync.replicas is {least_in_sync}; is one of the brokers away?"
+                f" min.insync.replicas is {least_in_sync}; is a broker down?"
             )
     return None
 
 
 def _size(write: Write) -> int:
-    """An upper bound of what a batch with this message alone needs."""
+    """An upper bound for the size of a batch with only this message."""
     headers = sum(
         len(name.encode()) + len(value or b"") + _PER_HEADER for name, value in write.headers
     )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
 from redrive.ledger.names import DEFAULT_SCHEMA
-
-MOST: Final = 1_000_000
-"""Rows that are counted at most: a number beyond that needs no digits, and costs too much."""
+from redrive.tuning import BACKLOG_MOST
 
 
 class Backlog(NamedTuple):
-    """How much of one app waits for one topic, and for how long the oldest has."""
+    """How many rows of one app wait for one topic, and how long the oldest has."""
 
     app: str
     topic: str
@@ -39,5 +37,5 @@ def backlogs(
         " group by app, topic order by app, topic"
     ).format(sql.Identifier(schema, "outbox"))
     with connection.cursor(row_factory=tuple_row) as cursor:
-        cursor.execute(query, (app, app, MOST))
+        cursor.execute(query, (app, app, BACKLOG_MOST))
         return [Backlog(*row) for row in cursor.fetchall()]

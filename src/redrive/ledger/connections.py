@@ -1,7 +1,7 @@
-"""Connections: a bounded number of them, made when they are needed; who finds none free waits.
+"""Connections: a bounded number, created when needed; callers wait for a free one.
 
-Not psycopg's own pool: that connects in threads of its own, so that whoever waits for it learns
-that nothing came, but not why; and worker processes of Spark are forks, which have no threads.
+Not psycopg's own pool: it connects in its own threads, so a caller that times out does not learn
+why; and Spark's worker processes are forks, which have no threads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from redrive.ledger.wires import (
     is_in_transaction,
     translated,
 )
+from redrive.tuning import CONNECT_SECONDS, END_BACKEND_MILLISECONDS, LOCK_TIMEOUT
 
-LOCK_TIMEOUT: Final = 5000
-"""Milliseconds that a statement waits for a rival, before it is tried again later."""
-_CONNECT_SECONDS: Final = 5
 _BACKEND: Final = sql.SQL(
     "select pid, backend_start, xact_start from pg_stat_activity where pid = pg_backend_pid()"
 )
@@ -38,11 +36,10 @@ _END: Final = sql.SQL(
     "select pg_terminate_backend(pid, %s), xact_start is not distinct from %s"
     " from pg_stat_activity where pid = %s and backend_start = %s"
 )
-_END_MILLISECONDS: Final = 5000
 
 
 class Backend(NamedTuple):
-    """A process of the server, which no other is taken for; and its transaction's begin."""
+    """A server process, identified beyond reuse of its pid; and when its transaction began."""
 
     pid: int
     started: datetime
@@ -50,7 +47,7 @@ class Backend(NamedTuple):
 
 
 class Connections:
-    """Up to so many connections for threads, and as many for the event loop."""
+    """Up to `most` connections for threads, and as many for the event loop."""
 
     def __init__(self, dsn: str, most: int, name: str) -> None:
         self._dsn = checked(dsn)
@@ -62,7 +59,7 @@ class Connections:
         self._in_use: set[Wire] = set()
         """By threads."""
         self._handed_on: set[Wire] = set()
-        """Those of them whose place another has."""
+        """Those of them whose slot was given to another."""
         self._on_loop: _OnLoop | None = None
 
     @asynccontextmanager
@@ -91,11 +88,11 @@ class Connections:
                 self._free.release()
 
     async def break_off(self, wire: Wire, backend: Backend) -> bool:
-        """End a connection whose thread does not come back, and let another have its place.
+        """Terminate a connection whose thread does not come back, and free its slot.
 
-        By the server, which also ends what runs there: the connection itself is in the hands of its
-        thread, and nobody else may touch it. Gives whether its transaction was the one it began
-        with, or it came back meanwhile. After an error it may be tried again.
+        By the server, which also ends what runs there: the connection itself belongs to its thread,
+        and nobody else may touch it. Returns whether its transaction was still the one it began
+        with, or it has come back meanwhile. After an error this may be tried again.
         """
         with self._lock:
             if wire not in self._in_use:
@@ -104,7 +101,7 @@ class Connections:
             self._handed_on.add(wire)
         if first:
             self._free.release()
-        # By one of its own: none of the others may be free for long.
+        # With a connection of its own: the others may be busy for a long time.
         other = await self.connect(is_async=False)
         try:
             return await _end(other, backend)
@@ -115,7 +112,7 @@ class Connections:
         """A new connection."""
         options: dict[str, Any] = {
             "autocommit": True,  # a transaction is a block that says so
-            "connect_timeout": _CONNECT_SECONDS,
+            "connect_timeout": CONNECT_SECONDS,
             "fallback_application_name": self._name,
         }
         with translated():
@@ -128,14 +125,14 @@ class Connections:
         return wire
 
     def forget_idle(self) -> None:
-        """Close those that nobody has: they are from before the database went away."""
+        """Close idle connections: they are from before the database went away."""
         side = self._on_loop
         for idle in (self._idle, [] if side is None else side.idle):
             while (wire := self._from(idle)) is not None:
                 _close(wire)
 
     def put_back(self, idle: list[Wire], wire: Wire) -> None:
-        """Keep a connection for the next, if it is as it was."""
+        """Keep a connection for the next caller, if it is still clean."""
         if is_broken(wire) or is_in_transaction(wire):
             _close(wire)
         else:
@@ -143,7 +140,7 @@ class Connections:
                 idle.append(wire)
 
     def _came_back(self, wire: Wire) -> bool:
-        """Take note of it; False: its place was given to another."""
+        """Mark it as returned; False: its slot was given to another."""
         with self._lock:
             self._in_use.discard(wire)
             own_place = wire not in self._handed_on
@@ -180,23 +177,23 @@ class _OnLoop:
 
 
 async def backend_of(wire: Wire) -> Backend:
-    """The one that serves a connection, within its transaction."""
+    """The server process of a connection, within its transaction."""
     [row] = await wire.fetch(_BACKEND)
     return Backend(*row)
 
 
 async def _end(wire: Wire, backend: Backend) -> bool:
     """End a process of the server; gives whether its transaction was still that one."""
-    parameters = (_END_MILLISECONDS, backend.transaction, backend.pid, backend.started)
+    parameters = (END_BACKEND_MILLISECONDS, backend.transaction, backend.pid, backend.started)
     found = await wire.fetch(_END, parameters)
     if not found:
-        return True  # it has ended by itself, and its transaction with it
+        return True  # it has already ended, and its transaction with it
     [(ended, same)] = found
     if not ended and await wire.fetch(_END, parameters):
-        raise StoreDownError(f"PostgreSQL: the session {backend.pid} does not end")
+        raise StoreDownError(f"PostgreSQL: session {backend.pid} could not be terminated")
     return bool(same)
 
 
 def _close(wire: Wire) -> None:
-    # At once, and without a word to the server: also a connection of an event loop that has ended.
+    # At once, without telling the server: also works if the event loop has ended.
     wire.connection.pgconn.finish()

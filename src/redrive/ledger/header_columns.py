@@ -1,4 +1,4 @@
-"""Headers with a column of their own in the outbox: CDC tools make headers of columns only."""
+"""Headers with their own column in the outbox: CDC tools can turn only columns into headers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def column_of(header: str) -> str:
 def add_header_columns(
     connection: psycopg.Connection[Any], headers: Iterable[str], schema: str = DEFAULT_SCHEMA
 ) -> None:
-    """Give these headers columns; those that have one keep it. Rows from before have null there.
+    """Add columns for these headers; existing ones are kept. Older rows have null there.
 
-    ConfigurationError where two headers would share a column: all or nothing is added.
+    ConfigurationError if two headers would share a column: all are added, or none.
     """
     wanted = {header: column_of(header) for header in headers}
     table = sql.Identifier(schema, "header_column")
@@ -39,7 +39,7 @@ def add_header_columns(
             if owner != header:
                 raise ConfigurationError(
                     f"the headers {owner!r} and {header!r} would share the column {column}: leave"
-                    " one of them out, or let its senders use another name"
+                    " one of them out, or have its senders use another name"
                 )
             cursor.execute(
                 sql.SQL("alter table {} add column if not exists {} text").format(

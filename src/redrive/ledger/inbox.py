@@ -11,16 +11,15 @@ from psycopg import sql
 from redrive.delivery.store import Claim, Found, InboxId, Marks, StoreBusyError
 from redrive.ledger.names import DEFAULT_SCHEMA, lock_class
 from redrive.ledger.wires import Query, Wire
-
-EXPIRED_AT_ONCE: Final = 1000
-"""Rows that are deleted in one transaction: small enough that nobody notices."""
-_CLAIM_TRIES: Final = 3
+from redrive.tuning import CLAIM_TRIES, EXPIRED_AT_ONCE
 
 
 class Inbox:
     """The inbox of one app."""
 
-    def __init__(self, app: str, schema: str = DEFAULT_SCHEMA) -> None:
+    def __init__(
+        self, app: str, schema: str = DEFAULT_SCHEMA, *, expires: Sequence[str] = ("inbox", "sent")
+    ) -> None:
         self._app = app
         self._expire_lock = lock_class("expire", schema, app)
         table = {"inbox": sql.Identifier(schema, "inbox"), "sent": sql.Identifier(schema, "sent")}
@@ -29,17 +28,17 @@ class Inbox:
         self._update = _UPDATE.format(**table)
         self._delete = _DELETE.format(**table)
         self._delete_parked = _DELETE_PARKED.format(**table)
-        # Rows that somebody works with right now can wait; senders' ids nobody ever changes.
+        # Rows in use can wait; ids that senders chose are never updated.
+        skip = {"inbox": sql.SQL(" for update skip locked"), "sent": sql.SQL("")}
         self._expire = [
-            _EXPIRE.format(table=table["inbox"], skip=sql.SQL(" for update skip locked")),
-            _EXPIRE.format(table=table["sent"], skip=sql.SQL("")),
+            _EXPIRE.format(table=table[name], skip=skip[name]) for name in sorted(expires)
         ]
 
     async def claim(self, wire: Wire, claims: Sequence[Claim]) -> dict[InboxId, Found]:
-        """Note ids, in their order, as done; gives what was known of those that are not new."""
+        """Record ids, in order, as done; returns what was known of those that are not new."""
         found: dict[InboxId, Found] = {}
         wanted = list(claims)
-        for _ in range(_CLAIM_TRIES):
+        for _ in range(CLAIM_TRIES):
             # Done, because most will be: what comes out otherwise is said at the end, in the same
             # transaction. Whoever has noted one of them and not ended yet is waited for.
             names, *rest = zip(*wanted, strict=True)
@@ -54,11 +53,11 @@ class Inbox:
             wanted = [claim for claim in wanted if claim.id not in new and claim.id not in found]
             if not wanted:
                 return found
-            # There a moment ago, and gone now: its owner has forgotten it, or it has expired.
-        raise StoreBusyError(f"the id {wanted[0].id} comes and goes: others handle it all the time")
+            # There a moment ago, and gone now: its owner forgot it, or it expired.
+        raise StoreBusyError(f"the id {wanted[0].id} comes and goes: others keep handling it")
 
     async def mark(self, wire: Wire, marks: Marks) -> None:
-        """Say what became of claimed ids that are not simply done."""
+        """Record the outcome of claimed ids that are not simply done."""
         changes = [(*claim.id, "done", claim.attempt, claim.fingerprint) for claim in marks.done]
         changes += [(*name, "parked", attempt, None) for name, attempt in marks.parked]
         if changes:
@@ -71,7 +70,7 @@ class Inbox:
             await wire.fetch(self._delete_parked, (self._app, *parked))
 
     async def expire(self, wire: Wire, older_than: int) -> bool:
-        """Forget some ids that are older, in milliseconds; True: there may be more."""
+        """Delete some ids older than that, in milliseconds; True: there may be more."""
         block = await wire.enter()
         try:
             key = (self._expire_lock, 0)
@@ -94,8 +93,7 @@ def _columns(ids: Iterable[InboxId]) -> tuple[list[str], list[str]]:
     return list(scopes), list(names)
 
 
-# Lists go over the wire in binary form: as text they cost psycopg more than the insert costs the
-# database.
+# Lists are sent in binary form: as text they cost psycopg more than the insert costs the database.
 _TRY_LOCK: Final[Query] = sql.SQL("select pg_try_advisory_xact_lock(%s, %s)")
 _INSERT: Final = sql.SQL(
     "insert into {inbox} (app, scope, id, state, attempt, fingerprint, source)"

@@ -1,10 +1,10 @@
-"""Who publishes what: shards, owned by the session of a connection.
+"""Which relay publishes what: shards, owned by the session of a connection.
 
-The session is the lease. Its advisory locks say which shards are its own, and the rows it takes
-are deleted in its transaction: whoever loses the session has lost both, at the same moment, and
-cannot commit anything any more. A process that dies loses it at once. One that was stopped, or
-whose machine is gone, loses it after the lease's time, because the server ends sessions that are
-silent for so long.
+The session is the lease. Its advisory locks say which shards it owns, and the rows it takes are
+deleted in its transaction: a relay that loses the session loses both at the same moment, and can no
+longer commit anything. A process that dies loses it at once. One that is frozen, or whose machine
+is gone, loses it after the lease time, because the server terminates sessions that are silent for
+that long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNSIGNED: Final = 0xFFFF_FFFF
 
 
 class Lease:
-    """The shards of one session, as many as are its fair share."""
+    """The shards of one session: its fair share."""
 
     def __init__(self, connection: psycopg.Connection[Any], app: str, schema: str) -> None:
         self.shards: list[int] = []
@@ -38,7 +38,7 @@ class Lease:
         self._cursor.execute("select pg_advisory_lock_shared(%s, 0)", (self._member_class,))
 
     def balance(self) -> None:
-        """Take what is free and give what is too much; only between transactions."""
+        """Take free shards and release excess ones; only between transactions."""
         share = -(-SHARDS // self._members())
         if len(self.shards) > share:
             self._give(self.shards[share:])
@@ -58,7 +58,7 @@ class Lease:
 
     def _take(self, most: int) -> None:
         others = [shard for shard in range(SHARDS) if shard not in self.shards]
-        random.shuffle(others)  # so that several who begin together do not ask for the same ones
+        random.shuffle(others)  # so that relays that start together do not ask for the same ones
         self._cursor.execute(
             "select shard from unnest(%s::integer[]) shard"
             " where pg_try_advisory_lock(%s, shard) limit %s",
@@ -70,7 +70,7 @@ class Lease:
 def open_session(
     dsn: str, app: str, schema: str, seconds: float
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection whose session ends when nothing is heard of it for that long."""
+    """A connection whose session ends after that long without a sign of life."""
     connection = psycopg.connect(
         checked(dsn), autocommit=True, connect_timeout=10, application_name=f"redrive relay {app}"
     )
@@ -84,7 +84,7 @@ def open_session(
         "tcp_keepalives_interval": max(1, int(seconds / 6)),
         "tcp_keepalives_count": 3,
         "lock_timeout": silence,
-        # A deletion that is lost with the server's memory is a repetition, nothing worse.
+        # A deletion that is lost in a server crash causes a repetition, nothing worse.
         "synchronous_commit": "off",
         # Statistics of a table that is filled and emptied all the time say nothing.
         "enable_seqscan": "off",

@@ -1,4 +1,4 @@
-"""The ledger's schema: SQL files with numbers, applied in order, never taken back."""
+"""The ledger's schema: numbered SQL files, applied in order, never rolled back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class Status:
-    """What a database has, beside what this redrive knows."""
+    """What a database has, compared with what this redrive needs."""
 
     schema: str
     applied: tuple[tuple[int, str, datetime], ...]
@@ -35,13 +35,13 @@ class Status:
 
     @property
     def complete(self) -> bool:
-        """Whether this redrive can work with it; a newer redrive may have added to it."""
+        """Whether this redrive can work with it; a newer redrive may have added more."""
         return not self.missing
 
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Every migration there is, in order."""
+    """All migrations, in order."""
     folder = files("redrive.ledger") / "migrations"
     found = [one for one in folder.iterdir() if one.name.endswith(".sql")]
     return tuple(
@@ -56,12 +56,12 @@ def migrate(
     *,
     known: Sequence[Migration] | None = None,
 ) -> list[Migration]:
-    """Apply what is missing, all of it or nothing; gives what was applied.
+    """Apply what is missing, all or nothing; returns what was applied.
 
-    Safe when several do it at once: they take turns, and the later ones find nothing to do.
+    Safe to run concurrently: the processes take turns, and the later ones find nothing to do.
     """
     with connection.transaction(), connection.cursor() as cursor:
-        # Whoever waited for another must see what that one did, whatever this database's default.
+        # A process that waited for another must see its changes, whatever the database's default.
         cursor.execute("set transaction isolation level read committed")
         key = (lock_class("migrate", schema), 0)
         cursor.execute("select pg_advisory_xact_lock(%s, %s)", key)
@@ -69,7 +69,7 @@ def migrate(
         applied = {version for version, *_ in _applied(cursor, schema)}
         missing = _missing(known, applied)
         for migration in missing:
-            cursor.execute(migration.text.encode())  # bytes: a file, not a text with parameters
+            cursor.execute(migration.text.encode())  # bytes: a script, not a query with parameters
             cursor.execute(
                 "insert into migration (version, name) values (%s, %s)",
                 (migration.version, migration.name),
@@ -83,7 +83,7 @@ def status(
     *,
     known: Sequence[Migration] | None = None,
 ) -> Status:
-    """What was applied, and what is missing."""
+    """Which migrations are applied, and which are missing."""
     with connection.transaction(), connection.cursor() as cursor:
         applied = _applied(cursor, schema)
     versions = {version for version, *_ in applied}
@@ -91,7 +91,7 @@ def status(
 
 
 def require(connection: psycopg.Connection[Any], schema: str = DEFAULT_SCHEMA) -> None:
-    """Raise one sentence unless the tables that this redrive needs are there."""
+    """Raise an error unless the tables that this redrive needs are there."""
     found = status(connection, schema)
     if not found.complete:
         what = "is behind" if found.applied else "does not exist yet"
@@ -104,7 +104,7 @@ def _missing(known: Sequence[Migration] | None, applied: Iterable[int]) -> list[
 
 
 def _make_schema(cursor: psycopg.Cursor[Any], schema: str) -> None:
-    # Asked first: `if not exists` needs the right to create schemas even where there is one.
+    # Checked first: `if not exists` needs the privilege to create schemas even if it exists.
     cursor.execute("select from pg_namespace where nspname = %s", (schema,))
     name = sql.Identifier(schema)
     if cursor.rowcount == 0:

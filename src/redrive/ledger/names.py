@@ -1,4 +1,4 @@
-"""Names and numbers that all who use one ledger must agree on."""
+"""Names and numbers that all users of one ledger must agree on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 DEFAULT_SCHEMA: Final = "redrive"
 
 SHARDS: Final = 32
-"""Into how many shares the relays' work is cut. Stored in rows: it cannot be changed."""
+"""Into how many shards the relays' work is divided. Stored in rows: it cannot be changed."""
 
 BUCKETS: Final = 1024
 """How many locks all aggregates share: PostgreSQL's lock table is small, a lot may be large."""
@@ -21,5 +21,5 @@ def lock_class(purpose: str, schema: str, app: str = "") -> int:
 
 
 def channel(schema: str) -> str:
-    """Where writers tell relays that there is work."""
+    """The channel on which writers notify relays of new work."""
     return f"{schema}_outbox"

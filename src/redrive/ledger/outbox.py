@@ -3,8 +3,8 @@
     outbox = Outbox("shop")
     outbox.insert(connection, [Outbound(write), Outbound(write, id="order-17")])
 
-It is called once per lot, as the last step before the commit. What is taken then is taken in one
-order by everybody (ids, then locks, both sorted), so two lots never wait for each other.
+It is called once per lot, as the last step before the commit. Everybody takes ids and then locks,
+both in sorted order, so two lots never deadlock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from redrive.ledger.names import BUCKETS, DEFAULT_SCHEMA, SHARDS, channel, lock_
 from redrive.record import Headers, Write
 
 ID_HEADER: Final = "id"
-"""The header in which a published record has its id, as Debezium writes it."""
+"""The header that holds the id of a published record, as Debezium writes it."""
 
 _Statement = tuple[sql.Composed, Sequence[Any]]
 _ID_CONSTRAINTS: Final = ("outbox_id", "sent_id")
@@ -42,12 +42,12 @@ _COLUMNS: Final = {
 
 
 class Outbound(NamedTuple):
-    """One record to publish; without an id of the sender's it gets a random one."""
+    """One record to publish; if the sender gives no id, it gets a random one."""
 
     write: Write
     id: str | None = None
     remembered: bool = False
-    """Its id was noted before, by `remembering`."""
+    """Its id was already recorded, by `remembering`."""
 
 
 class Outbox:
@@ -63,7 +63,7 @@ class Outbox:
         self._header_columns: list[tuple[str, str]] | None = None
 
     def insert(self, connection: psycopg.Connection[Any], sends: Sequence[Outbound]) -> None:
-        """Write them, at the end of a transaction; DuplicateOutboxId where an id was sent before.
+        """Write them, at the end of a transaction; DuplicateOutboxId if an id was sent before.
 
         After that error the transaction, or the savepoint around this call, must be rolled back.
         """
@@ -95,7 +95,7 @@ class Outbox:
                 raise _explained(error) from error
 
     def remembering(self, chosen: Sequence[str]) -> _Statement:
-        """Notes ids that a sender chose; of those that were sent before there is no row."""
+        """Records ids that a sender chose; returns no row for those that were sent before."""
         note = "insert into {} (app, id) select %s, unnest(%s::text[]) on conflict do nothing"
         query = sql.SQL(note + " returning id").format(self._tables["sent"])
         return query, (self._app, sorted(chosen))
@@ -140,7 +140,7 @@ class Outbox:
 
 
 def aggregate_number(write: Write) -> int | None:
-    """What lock and shard of an aggregate are made from; a record without key has no aggregate."""
+    """The hash for lock and shard of an aggregate; a record without a key has no aggregate."""
     if write.key is None:
         return None
     return zlib.crc32(write.key, zlib.crc32(write.topic.encode() + b"\0"))
@@ -151,7 +151,7 @@ def _row(send: Outbound, number: int | None, header_columns: Sequence[str]) -> t
     id_ = uuid.uuid4() if chosen is None else chosen
     headers = tuple(pair for pair in write.headers if pair[0] != ID_HEADER)
     return (
-        # Not the lock's bits: each shard shall have all buckets.
+        # Not the lock's bits: each shard must contain all buckets.
         (hash(id_) if number is None else number // BUCKETS) % SHARDS,
         str(id_),
         write.topic,
@@ -177,7 +177,7 @@ def _last(headers: Headers, name: str) -> str | None:
 
 
 def _text(given: bytes) -> str:
-    """Readable, for columns of text: they take neither every byte nor zeros."""
+    """Readable, for text columns: they accept neither arbitrary bytes nor NULs."""
     return given.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

@@ -1,26 +1,24 @@
-"""Publishing rows: handed to Kafka in order, and known to be durable before anything is deleted."""
+"""Publishing rows: handed to Kafka in order, and durable before anything is deleted."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final, NamedTuple
 
 from redrive.config import Plain, Settings
 from redrive.errors import RedriveError
-from redrive.kafka.errors import BrokerError, publish_error
+from redrive.kafka.errors import BrokerError, is_of_one_message, may_be_for_another, publish_error
 from redrive.kafka.handover import TAKEN_BACK, KafkaHandover, Refused
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.ledger.admission import Admission
 from redrive.ledger.refusals import Taken
+from redrive.tuning import RELAY_PING, RELAY_PRODUCER_BATCH, RELAY_PUBLISH_POLL
 
-LARGEST_BATCH: Final = 1_000_000
-_POLL: Final = 0.001
-_PING: Final = 1.0
-_ONE_RECORD_ONLY: Final = ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_UNKNOWN_PARTITION")
 _DEFAULTS: Final[dict[str, Plain]] = {
-    # Rows come in batches already: waiting for more would only make them late.
+    # Rows already come in batches: lingering would only make them late.
     "linger.ms": 0,
     # librdkafka's own queue need not wait for the network either.
     "socket.nagle.disable": True,
@@ -32,7 +30,7 @@ _FIXED: Final[dict[str, Plain]] = {
 
 
 class KafkaAwayError(RedriveError):
-    """Kafka does not take messages; what was handed over may or may not have been written."""
+    """Kafka is not accepting messages; those handed over may or may not have been written."""
 
 
 class Refusal(NamedTuple):
@@ -44,19 +42,19 @@ class Refusal(NamedTuple):
 
 
 class Publishing:
-    """The rows of one transaction on their way to Kafka."""
+    """The rows of one transaction, in flight to Kafka."""
 
     def __init__(self, settings: Settings, patience: float) -> None:
         self._settings = settings
         self._patience = patience
         self._admission = Admission(settings)
-        self._largest_batch = LARGEST_BATCH
+        self._largest_batch = RELAY_PRODUCER_BATCH
         self._publisher = self._make_publisher()
         self._on_the_way: list[tuple[KafkaHandover, Sequence[Taken]]] = []
         self._silent_for = 0.0
 
     def refusals(self, taken: Sequence[Taken]) -> list[Refusal]:
-        """Those that Kafka would refuse; asked before any of them is handed over."""
+        """Those that Kafka would refuse; checked before any of them is handed over."""
         missing: dict[str, str] = {}
         try:
             for topic in {one.write.topic for one in taken}:
@@ -90,20 +88,39 @@ class Publishing:
 
         What no broker acknowledges for a while counts as refused by its topic, so that one topic
         without a leader does not hold up the others; KafkaAwayError if no broker answers at all.
-        `ping` is called now and then: others must not take us for dead.
+        `ping` is called regularly, so that other relays do not take this one for dead.
         """
         self._wait(ping, stopping)
+        if self._write_apart():
+            self._wait(ping, stopping)
         settled, self._on_the_way = self._on_the_way, []
         found = [refusal for one in settled for refusal in self._refused(*one)]
         if self._silent_for:
             self._silent_for = 0.0
-            self.let_go()  # of a producer whose messages may still be written
+            self.let_go()  # from a producer whose messages may still be written
         elif found and any(handed.ended for handed, _ in settled):
             raise KafkaAwayError(found[0].reason)
         return found
 
+    def _write_apart(self) -> bool:
+        """Write those again, each by itself, that were refused together, perhaps for one of them.
+
+        Else they would be refused together again and again; whether there are any.
+        """
+        apart: list[Taken] = []
+        for handed, taken in self._on_the_way:
+            those = [one for one in handed.refused if may_be_for_another(one.error.name())]
+            if len(those) > 1:
+                suspects = {id(one.write) for one in those}
+                handed.refused[:] = [one for one in handed.refused if id(one.write) not in suspects]
+                apart += [one for one in taken if id(one.write) in suspects]
+        if apart:
+            handed = self._publisher.hand_over([one.write for one in apart], alone=True)
+            self._on_the_way.append((handed, apart))
+        return bool(apart)
+
     def let_go(self) -> None:
-        """What is on its way is of no interest any more: it will be read and written again."""
+        """Abandon what is in flight: it will be read and written again."""
         self._on_the_way = []
         self._publisher.close()
 
@@ -115,19 +132,22 @@ class Publishing:
             raise KafkaAwayError(str(error)) from None
 
     def _wait(self, ping: Callable[[], None], stopping: Callable[[], bool]) -> None:
-        """Until nothing is on its way; what nobody acknowledged in time is taken back."""
-        begin = pinged = time.monotonic()
+        """Wait until nothing is in flight; after a long silence, purge the rest."""
+        heard = pinged = time.monotonic()
+        fewest = inf
         while waiting := [handed for handed, _ in self._on_the_way if handed.outstanding]:
-            waiting[0].poll(_POLL)
+            waiting[0].poll(RELAY_PUBLISH_POLL)
             now = time.monotonic()
-            if now - pinged > _PING:
+            if (left := sum(handed.outstanding for handed in waiting)) < fewest:
+                fewest, heard = left, now  # slow is not silent
+            if now - pinged > RELAY_PING:
                 ping()
                 pinged = now
             patience = self._patience / 4 if stopping() else self._patience
-            if now - begin > patience:
-                begin, self._silent_for = now, now - begin
+            if now - heard > patience:
+                heard, self._silent_for = now, now - heard
                 waiting[0].take_back()
-                self.check()  # if nobody answers at all, it is nothing about these topics
+                self.check()  # if nobody answers at all, it is not about these topics
 
     def _refused(self, handed: KafkaHandover, taken: Sequence[Taken]) -> Iterator[Refusal]:
         if not handed.refused:
@@ -138,7 +158,7 @@ class Publishing:
             yield Refusal(
                 rows[id(refused.write)],
                 self._reason(refused),
-                whole_topic=refused.error.name() not in _ONE_RECORD_ONLY,
+                whole_topic=not is_of_one_message(refused.error.name()),
             )
 
     def _reason(self, refused: Refused) -> str:

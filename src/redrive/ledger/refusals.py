@@ -1,7 +1,7 @@
-"""What Kafka refuses is held back for a while: not lost, not tried all the time, not in the way.
+"""What Kafka refuses is held back for a while: not lost, not retried constantly, not in the way.
 
-Held is as little as the order allows: a topic that cannot be written to, one aggregate behind a
-record that is refused, or one record without key.
+As little as the order allows is held: a topic that cannot be written to, the aggregate of a refused
+record, or a single record without a key.
 """
 
 from __future__ import annotations
@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from redrive.record import Write
-
-FIRST_WAIT: Final = 1.0
-LONGEST_WAIT: Final = 60.0
-"""Seconds until what was refused is tried again: doubled each time, up to the second."""
-
-MOST_OF_A_TOPIC: Final = 500
-"""So many aggregates of one topic are held one by one; with more, the topic is."""
+from redrive.tuning import MOST_HELD_OF_A_TOPIC, REFUSED_ROW_FIRST_WAIT, REFUSED_ROW_LONGEST_WAIT
 
 
 class Taken(NamedTuple):
@@ -29,7 +23,7 @@ class Taken(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What is not taken for now."""
+    """What not to take for now."""
 
     topics: frozenset[str]
     keys: frozenset[tuple[str, bytes]]
@@ -55,20 +49,20 @@ class Refusals:
         self._holds: dict[_Thing, _Hold] = {}
 
     def hold_topic(self, topic: str, reason: str) -> bool:
-        """Nothing is taken for this topic; gives whether that is news."""
+        """Hold this topic; returns whether that is new."""
         return self._hold(topic, topic, reason)
 
     def hold(self, taken: Taken, reason: str) -> bool:
-        """Nothing is taken of this row's aggregate; gives whether that is news."""
+        """Hold this row's aggregate; returns whether that is new."""
         number, write = taken
         alike = Counter(hold.topic for hold in self._holds.values())
-        if alike[write.topic] >= MOST_OF_A_TOPIC:
-            return self.hold_topic(write.topic, f"many are refused, at last: {reason}")
+        if alike[write.topic] >= MOST_HELD_OF_A_TOPIC:
+            return self.hold_topic(write.topic, f"many are refused, the latest: {reason}")
         thing: _Thing = number if write.key is None else (write.topic, write.key)
         return self._hold(thing, write.topic, reason)
 
     def published(self, taken: Iterable[Taken]) -> None:
-        """These were taken after all: what had been held is free again."""
+        """These were accepted after all: release what was held."""
         if not self._holds:
             return
         for number, write in taken:
@@ -96,6 +90,10 @@ class Refusals:
         before = self._holds.get(thing)
         if before is not None and before.until > self._clock():
             return False  # another row of the same attempt
-        wait = FIRST_WAIT if before is None else min(2 * before.wait, LONGEST_WAIT)
+        wait = (
+            REFUSED_ROW_FIRST_WAIT
+            if before is None
+            else min(2 * before.wait, REFUSED_ROW_LONGEST_WAIT)
+        )
         self._holds[thing] = _Hold(topic, reason, wait, self._clock() + wait)
         return before is None

@@ -1,8 +1,9 @@
 """The relay: publishes the outbox of an app, in order per aggregate, and deletes what it published.
 
-One thread, one connection, one transaction per batch: rows are deleted and given by one statement,
-handed to Kafka, and the transaction is committed when all of them are durable. Whatever goes wrong
-in between takes the deletion back, and the batch is published again, with the same ids.
+One thread, one connection, one transaction per batch: one statement deletes and returns the rows,
+they are handed to Kafka, and the transaction is committed when all of them are durable. Anything
+that goes wrong in between rolls the deletion back, and the batch is published again, with the same
+ids.
 """
 
 from __future__ import annotations
@@ -17,28 +18,27 @@ from typing import Any, Final
 import psycopg
 
 from redrive.config import Settings
+from redrive.errors import LedgerError
+from redrive.ledger import privileges
 from redrive.ledger.lease import Lease, open_session
 from redrive.ledger.migrating import require
 from redrive.ledger.publishing import KafkaAwayError, Publishing, Refusal
 from redrive.ledger.refusals import Refusals, Taken
 from redrive.ledger.relay_figures import RelayFigures
 from redrive.ledger.taking import Outgoing
+from redrive.tuning import (
+    RELAY_BALANCE,
+    RELAY_BATCH,
+    RELAY_CHUNK,
+    RELAY_FIRST_PAUSE,
+    RELAY_LEASE_SECONDS,
+    RELAY_LONGEST_PAUSE,
+    RELAY_NOTICE_SIGNALS,
+    RELAY_PATIENCE,
+    RELAY_POLL,
+)
 
 log: Final = logging.getLogger("redrive.relay")
-
-LEASE_SECONDS: Final = 20.0
-BATCH: Final = 20_000
-"""Rows in one transaction: what a crash repeats at most."""
-
-CHUNK: Final = 4000
-"""Rows that are taken at once: the next ones are read while these are on their way."""
-
-_PATIENCE: Final = 10.0
-_POLL: Final = 1.0
-_NOTICE_SIGNALS: Final = 0.5
-_BALANCE: Final = 1.0
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 5.0
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -52,9 +52,9 @@ class Relay:
         settings: Settings,
         *,
         stopping: Callable[[], bool],
-        lease_seconds: float = LEASE_SECONDS,
-        batch: int = BATCH,
-        poll: float = _POLL,
+        lease_seconds: float = RELAY_LEASE_SECONDS,
+        batch: int = RELAY_BATCH,
+        poll: float = RELAY_POLL,
     ) -> None:
         self.app = app
         self.settings = settings
@@ -64,25 +64,42 @@ class Relay:
         self._lease_seconds = lease_seconds
         self._batch = batch
         self._poll = min(poll, lease_seconds / 4)  # the session must not seem dead
-        self._publishing = Publishing(settings, min(_PATIENCE, lease_seconds / 2))
-        self._pause = _FIRST_PAUSE
+        self._publishing = Publishing(settings, min(RELAY_PATIENCE, lease_seconds / 2))
+        self._pause = RELAY_FIRST_PAUSE
         self._handed_over = False
 
     def run(self, *, until_empty: bool = False) -> None:
-        """Publish until somebody wants it to end; or until nothing is left that can be."""
+        """Publish until stopped; or until nothing is left that can be published."""
         while not self._stopping():
             try:
                 with self._session() as connection:
                     self._work(connection, until_empty=until_empty)
                     return
-            except psycopg.Error as error:  # whatever it is, rows wait safely in their table
+            except psycopg.errors.InsufficientPrivilege as error:  # waiting does not help
+                raise self._not_allowed(error) from error
+            except psycopg.Error as error:  # whatever it is, the rows are safe in their table
                 self._trouble("database", _last_line(error))
+            except psycopg.Rollback:  # only reached if that failed
+                self._trouble(
+                    "database",
+                    "the session was terminated; the rows that it had taken are not lost",
+                )
             except KafkaAwayError as error:
                 self._trouble("kafka", str(error))
 
+    def _not_allowed(self, error: psycopg.Error) -> LedgerError:
+        """What this role lacks and the GRANTs for it; if nothing, the database's own words."""
+        schema = self.settings.ledger_schema
+        try:
+            with psycopg.connect(self.settings.dsn(), connect_timeout=10) as connection:
+                grants = privileges.missing(connection, schema, privileges.RELAY)
+        except psycopg.Error:
+            grants = ""
+        return LedgerError(privileges.sentence(schema, grants) if grants else _last_line(error))
+
     @contextmanager
     def _session(self) -> Iterator[Connection]:
-        """The lease, and what hangs on it."""
+        """The lease, and what depends on it."""
         if self.figures.trouble.startswith("kafka"):
             self._publishing.check()
         schema = self.settings.ledger_schema
@@ -100,10 +117,10 @@ class Relay:
     def _work(self, connection: Connection, *, until_empty: bool) -> None:
         lease = Lease(connection, self.app, self.settings.ledger_schema)
         outgoing = Outgoing(connection, self.app, self.settings.ledger_schema)
-        balanced = -_BALANCE
+        balanced = -RELAY_BALANCE
         while not self._stopping():
             now = self.figures.alive = time.monotonic()
-            if now - balanced >= _BALANCE:
+            if now - balanced >= RELAY_BALANCE:
                 lease.balance()
                 self.figures.shards = len(lease.shards)
                 balanced = now
@@ -115,25 +132,26 @@ class Relay:
                 self._wait_for_word(connection)
 
     def _wait_for_word(self, connection: Connection) -> None:
-        """Until a writer has committed something, or it is time to look; all words are one."""
+        """Wait until a writer has committed something, or it is time to look."""
         end = time.monotonic() + self._poll
         while not self._stopping() and (left := end - time.monotonic()) > 0:
-            if [*connection.notifies(timeout=min(left, _NOTICE_SIGNALS), stop_after=1)]:
+            if [*connection.notifies(timeout=min(left, RELAY_NOTICE_SIGNALS), stop_after=1)]:
                 break
         for _ in connection.notifies(timeout=0):
             pass
 
     def _publish(self, connection: Connection, outgoing: Outgoing, shards: list[int]) -> bool:
-        """One transaction; gives whether there was anything to do."""
+        """Run one transaction; returns whether there was anything to do."""
         batch: list[Taken] = []
         refused: list[Refusal] = []
         late: list[Refusal] = []
 
         def ping() -> None:
             connection.execute("select 1")
+            self.figures.alive = time.monotonic()
 
         def take() -> list[Taken]:
-            most = min(CHUNK, self._batch - len(batch))
+            most = min(RELAY_CHUNK, self._batch - len(batch))
             taken = outgoing.take(shards, most, self.refusals.now())
             refused.extend(self._publishing.refusals(taken))
             if refused:
@@ -145,9 +163,9 @@ class Relay:
 
         with connection.transaction():
             taken = take()
-            while len(taken) == CHUNK and len(batch) < self._batch and not refused:
+            while len(taken) == RELAY_CHUNK and len(batch) < self._batch and not refused:
                 taken = []
-                with connection.transaction():  # a savepoint: what came before is on its way
+                with connection.transaction():  # a savepoint: earlier rows are in flight
                     taken = take()
             late += self._publishing.settle(ping, self._stopping)
             if late:
@@ -172,27 +190,27 @@ class Relay:
                 is_news = self.refusals.hold(taken, reason)
             self.figures.refused[taken.write.topic] += 1
             if is_news:
-                log.error("%s; the row stays in the outbox, and is tried again", reason)
+                log.error("%s; the row stays in the outbox and will be tried again", reason)
 
     def _trouble(self, kind: str, text: str) -> None:
-        """Say it once, and wait a little longer each time."""
+        """Log it once, and wait a little longer each time."""
         self.figures.errors[kind] += 1
         if not self.figures.trouble.startswith(kind):
-            log.warning("%s: %s; the outbox waits, and it is tried again", kind, text)
+            log.warning("%s: %s; the outbox waits until it is back", kind, text)
         self.figures.trouble = f"{kind}: {text}"
         end = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, RELAY_LONGEST_PAUSE)
         while not self._stopping() and (left := end - time.monotonic()) > 0:
             self.figures.alive = time.monotonic()
             time.sleep(min(left, 0.1))
 
     def _is_well(self) -> None:
         if self.figures.trouble:
-            log.warning("%s is back: going on", self.figures.trouble.partition(":")[0])
+            log.warning("%s is back: continuing", self.figures.trouble.partition(":")[0])
             self.figures.trouble = ""
-            self._pause = _FIRST_PAUSE
+            self._pause = RELAY_FIRST_PAUSE
 
 
 def _last_line(error: psycopg.Error) -> str:
-    """What PostgreSQL said last; its first lines may hold the address."""
+    """The last line of PostgreSQL's error; the first ones may contain the address."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -16,10 +16,10 @@ class RelayFigures:
     refused: Counter[str] = field(default_factory=Counter)
     """How often a row was refused, by topic."""
     errors: Counter[str] = field(default_factory=Counter)
-    """How often the database or Kafka was away."""
+    """How often the database or Kafka was unavailable."""
     batches: int = 0
     abandoned: int = 0
-    """Batches that were taken back: what was published of them comes again, with the same ids."""
+    """Batches that were rolled back: their rows are published again, with the same ids."""
     shards: int = 0
     trouble: str = ""
     """What is in the way; empty when nothing is."""

@@ -46,17 +46,17 @@ class PostgresSession:
         self._wire = wire
         self._connections = connections
         self._backend: Backend | None = None
-        """The server's side, where it was asked for."""
+        """The server's side, if it was asked for."""
         self._inbox = inbox
         self._outbox = outbox
         self._whole: Block = None
         self._in_call = False
         self._guarded = False
-        """Whether what the call does comes after a savepoint of its own."""
+        """Whether the call's work comes after its own savepoint."""
         self._savepoint = False
-        """Whether there is one, be it of an earlier call."""
+        """Whether there is a savepoint, even of an earlier call."""
         self._new: list[InboxId] = []
-        """Ids that nobody knew before: they are noted as done, though nothing is done yet."""
+        """Ids that were new: they are recorded as done, although nothing is done yet."""
 
     # The transaction
 
@@ -70,10 +70,10 @@ class PostgresSession:
         await self._wire.leave(block)
 
     async def roll_back(self, error: BaseException) -> None:
-        """Undo all of it, as far as it is still there."""
+        """Undo all of it, as far as it still exists."""
         if isinstance(error, TransactionEndedError):
             await self._mend()
-        with suppress(StoreDownError):  # then it is undone by the server
+        with suppress(StoreDownError):  # then the server rolls it back
             if self._whole is not None:
                 await self._wire.leave(self._whole, error)
 
@@ -81,7 +81,7 @@ class PostgresSession:
 
     @property
     def connection(self) -> Any:
-        """What handlers have as `ctx.db`: from here on their call needs a savepoint."""
+        """What handlers get as `ctx.db`: from here on their call needs a savepoint."""
         if self._in_call and not self._guarded and isinstance(self._wire, SyncWire):
             self._wire.run_at_once(self._guard())
         return self._wire.connection
@@ -90,17 +90,18 @@ class PostgresSession:
         """A call begins."""
         self._in_call = True
         self._guarded = False
-        if isinstance(self._wire, AsyncWire):  # `ctx.db` cannot wait for it
+        if isinstance(self._wire, AsyncWire):  # `ctx.db` cannot await it
             await self._wire.fetch(self._guard())
 
     async def keep(self, sends: Sequence[Write]) -> bool:
-        """What the call did shall count, unless it sends what was sent before."""
+        """Keep the call's work, unless it sends an id that was sent before."""
         self._check_there()
         if has_failed(self._wire):
             await self._end_call(ContextError("a statement has failed"))
             raise ContextError(
-                "a statement on ctx.db has failed, and the handler went on: nothing that it did"
-                " after that can count; put `with ctx.db.transaction():` around what may fail"
+                "a statement on ctx.db failed and the handler went on: nothing that it did after"
+                " that can be committed; put `with ctx.db.transaction():` around whatever may"
+                " fail"
             )
         chosen = [write.id for write in sends if isinstance(write, IdentifiedWrite)]
         if chosen and not await self._remember(chosen):
@@ -110,7 +111,7 @@ class PostgresSession:
         return True
 
     async def undo(self, error: BaseException) -> None:
-        """What the call did shall not count; raises where that was no fault of the call."""
+        """Undo the call's work; raises if the failure was not the call's fault."""
         self._check_there(error)
         if has_failed(self._wire) and was_busy(error):
             raise StoreBusyError(f"PostgreSQL: {error}") from error
@@ -122,7 +123,7 @@ class PostgresSession:
             await self._wire.fetch(_BACK)
 
     def _guard(self) -> sql.SQL:
-        """Begins a savepoint. The one of the call before ends with it: one round trip for both."""
+        """Begin a savepoint. This releases the previous call's: one round trip for both."""
         statement = _NEXT_SAVEPOINT if self._savepoint else _SAVEPOINT
         self._savepoint = self._guarded = True
         return statement
@@ -137,42 +138,42 @@ class PostgresSession:
             raise StoreDownError(f"PostgreSQL: {error or 'the connection is lost'}") from error
         if not is_in_transaction(self._wire):
             raise TransactionEndedError(
-                "the handler has ended the transaction of ctx.db: it is committed with the record's"
-                " outcome, and not before; take `commit` and `rollback` out"
+                "the handler ended the transaction of ctx.db: redrive commits it with the"
+                " record's outcome, and not before; remove `commit` and `rollback`"
             ) from error
 
     async def _mend(self) -> None:
-        """Forget ids that a handler's own commit has made durable: nothing is done for them yet."""
+        """Forget ids that a handler's own commit made durable: nothing is done for them yet."""
         try:
             if self._new:
                 await self._inbox.mark(self._wire, Marks(forgotten=self._new))
         finally:
-            # Nobody knows what else the handler has left behind in it.
+            # It is unknown what else the handler left behind in it.
             self._wire.connection.pgconn.finish()
 
     # Inbox and outbox
 
     async def claim(self, claims: Sequence[Claim]) -> dict[InboxId, Found]:
-        """Note ids as done; gives what was known of those that are not new."""
+        """Record ids as done; returns what was known of those that are not new."""
         found = await self._inbox.claim(self._wire, claims)
         self._new = [claim.id for claim in claims if claim.id not in found]
         return found
 
     async def watch(self) -> None:
-        """Ask which process of the server it is: what is called next may not come back."""
+        """Look up the server process: the next call may never return."""
         self._backend = await backend_of(self._wire)
 
     async def break_off(self) -> None:
-        """End the transaction, which is watched, from another thread than its own, and undo it."""
+        """End the watched transaction from another thread, and undo it."""
         if self._backend is None:
             return
         if not await self._connections.break_off(self._wire, self._backend) and self._new:
-            # The handler has ended it, and so made the ids durable: nothing is done for them yet.
+            # The handler ended it, and so made the ids durable: nothing is done for them yet.
             async with self._connections.take(is_async=False) as other:
                 await self._inbox.mark(other, Marks(forgotten=self._new))
 
     async def mark(self, marks: Marks) -> None:
-        """Say what became of claimed ids that are not simply done."""
+        """Record the outcome of claimed ids that are not simply done."""
         await self._inbox.mark(self._wire, marks)
 
     async def send(self, writes: Sequence[Write]) -> None:
@@ -190,4 +191,6 @@ class PostgresSession:
                 else:
                     await self._outbox.insert_async(self._wire.connection, rows)
         except DuplicateOutboxId as error:
-            raise StoreBusyError(f"one with the id {error.id} still waits in the outbox") from error
+            raise StoreBusyError(
+                f"a message with the id {error.id} still waits in the outbox"
+            ) from error

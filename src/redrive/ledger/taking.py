@@ -1,7 +1,7 @@
-"""Taking rows out of the outbox: deleted and given in one statement, gone with the commit.
+"""Taking rows out of the outbox: one statement deletes and returns them; the commit makes it final.
 
-Every time from the beginning: a row with a lower number may be committed later than one with a
-higher number, in another aggregate. "After the last one seen" would pass it over.
+Always from the beginning: a row with a lower number may be committed later than one with a higher
+number, in another aggregate. "After the last one seen" would skip it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from psycopg.rows import tuple_row
 from redrive.ledger.outbox import ID_HEADER
 from redrive.ledger.refusals import Held, Taken
 from redrive.record import Headers, Write
+from redrive.tuning import TAKE_BYTES, TAKE_OF_A_SHARD
 
 _new: Final = tuple.__new__
-_MOST_OF_A_SHARD: Final = 2000
-MOST_BYTES: Final = 16_000_000
-"""Of values that are taken at once, and one row more: they are in memory several times."""
 _TAKE: Final = """
     delete from {table} where ctid = any(array(
         select ctid from (
@@ -59,16 +57,16 @@ class Outgoing:
         self._table = sql.Identifier(schema, "outbox")
 
     def take(self, shards: Sequence[int], most: int, held: Held) -> list[Taken]:
-        """The first rows of each shard, in their order, without those that are held back.
+        """The first rows of each shard, in order, without those that are held back.
 
-        At most so many, and not much more than MOST_BYTES.
+        At most so many, and not much more than TAKE_BYTES.
         """
         parameters = {
-            # By turns: where there is more than can be taken, each shard is first some time.
+            # In turns: if there is more than can be taken, each shard comes first at some point.
             "shards": random.sample(shards, len(shards)),
-            "most_of_a_shard": min(most, _MOST_OF_A_SHARD),
+            "most_of_a_shard": min(most, TAKE_OF_A_SHARD),
             "most": most,
-            "most_bytes": MOST_BYTES,
+            "most_bytes": TAKE_BYTES,
         }
         query, parameters = self._without(held, sql.SQL(_TAKE), parameters)
         self._cursor.execute(query, parameters, prepare=True)
@@ -81,7 +79,7 @@ class Outgoing:
         ]
 
     def is_empty(self, held: Held) -> bool:
-        """Whether nothing waits, in any shard, but what is held back."""
+        """Whether nothing waits in any shard, except what is held back."""
         query = sql.SQL("select from {table} row where app = %(app)s {but} limit 1")
         self._cursor.execute(*self._without(held, query, {}))
         return self._cursor.fetchone() is None

@@ -1,7 +1,7 @@
-"""Wires: one connection, sync or async, behind one face.
+"""Wires: one connection, sync or async, behind one interface.
 
 All methods are coroutines; those of a sync connection never wait, and need no event loop. psycopg's
-errors become those of stores here, and nowhere else.
+errors are translated to store errors here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from psycopg import sql
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from redrive.delivery.store import StoreBusyError, StoreDownError, StoreRefusedError
+from redrive.delivery.store import (
+    StoreBusyError,
+    StoreDownError,
+    StoreNotAllowedError,
+    StoreRefusedError,
+)
 from redrive.errors import ContextError
 from redrive.policy import causes
 
@@ -36,7 +41,7 @@ REFUSED: Final = (
     UnicodeError,
     OverflowError,
 )
-"""What the data of one record is to blame for, and no other record would bring about."""
+"""Errors that are caused by the data of one record, and would not hit another."""
 
 
 class Wire(Protocol):
@@ -45,7 +50,7 @@ class Wire(Protocol):
     connection: Any
 
     async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run a query; gives its rows, none where it has none."""
+        """Run a query; returns its rows, or an empty list."""
         ...
 
     async def enter(self) -> Block:
@@ -53,12 +58,12 @@ class Wire(Protocol):
         ...
 
     async def leave(self, block: Block, error: BaseException | None = None) -> None:
-        """End it: with an error it is rolled back."""
+        """End it: roll back if there is an error."""
         ...
 
 
 class LentConnection(psycopg.Connection[Any]):
-    """What handlers have as `ctx.db`: it is theirs to use, and not to close."""
+    """What handlers get as `ctx.db`: theirs to use, but not to close."""
 
     def __enter__(self) -> NoReturn:
         raise not_yours("`with ctx.db` closes it")
@@ -80,10 +85,10 @@ class LentAsyncConnection(psycopg.AsyncConnection[Any]):
 
 
 def not_yours(what: str) -> ContextError:
-    """A handler tried to end a connection."""
+    """A handler tried to close a connection."""
     return ContextError(
-        f"ctx.db is redrive's, and {what}: use ctx.db as it is; what it has done is committed with"
-        " the record's outcome, and `with ctx.db.transaction():` makes part of it undoable"
+        f"ctx.db belongs to redrive, and {what}: use ctx.db as it is; its work is committed with"
+        " the record's outcome, and `with ctx.db.transaction():` lets part of it be rolled back"
     )
 
 
@@ -94,7 +99,7 @@ class SyncWire:
         self.connection = connection
 
     async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run a query; gives its rows."""
+        """Run a query; returns its rows."""
         with translated(), self.connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(query, parameters)
             return cursor.fetchall() if cursor.description is not None else []
@@ -112,7 +117,7 @@ class SyncWire:
             block.__exit__(*_thrown(error))
 
     def run_at_once(self, statement: sql.SQL) -> None:
-        """Run a statement, for those who cannot wait for it. Raises psycopg's errors."""
+        """Run a statement, for callers that cannot await. Raises psycopg's errors."""
         with self.connection.cursor() as cursor:
             cursor.execute(statement)
 
@@ -124,7 +129,7 @@ class AsyncWire:
         self.connection = connection
 
     async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Run a query; gives its rows."""
+        """Run a query; returns its rows."""
         with translated():
             async with self.connection.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(query, parameters)
@@ -145,35 +150,37 @@ class AsyncWire:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """What PostgreSQL answers to redrive's own statements, in the words of stores."""
+    """Translate PostgreSQL's errors on redrive's own statements into store errors."""
     try:
         yield
     except BUSY as error:
         raise StoreBusyError(_told(error)) from error
     except REFUSED as error:
         raise StoreRefusedError(_told(error)) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StoreNotAllowedError(_told(error)) from error
     except psycopg.Error as error:
         raise StoreDownError(_told(error)) from error
 
 
 def is_broken(wire: Wire) -> bool:
-    """Whether the connection is of no use any more."""
+    """Whether the connection is unusable."""
     status: object = wire.connection.pgconn.status
     return status != ConnStatus.OK
 
 
 def is_in_transaction(wire: Wire) -> bool:
-    """Whether the transaction that was begun is still there, be it failed."""
+    """Whether the transaction is still open, even if it has failed."""
     return _status(wire) in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 def has_failed(wire: Wire) -> bool:
-    """Whether a statement has failed, so that all others are refused until it is rolled back."""
+    """Whether a statement has failed, so that all others are refused until a rollback."""
     return _status(wire) == TransactionStatus.INERROR
 
 
 def was_busy(error: BaseException) -> bool:
-    """Whether a rival was the reason."""
+    """Whether a concurrent transaction was the reason."""
     return any(isinstance(cause, BUSY) for cause in causes(error))
 
 

@@ -14,7 +14,7 @@ __all__ = ["Stack", "stack"]
 
 
 def __getattr__(name: str) -> Any:
-    # Late, so that jars and Java can be looked at where the extra `local` is not installed.
+    # Imported late: jars and Java can be checked even if the extra `local` is not installed.
     if name in __all__:
         from redrive.local import stacks
 

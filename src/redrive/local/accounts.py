@@ -1,4 +1,4 @@
-"""PostgreSQL refuses to run as root: whom it runs as instead, and what that user can reach."""
+"""PostgreSQL refuses to run as root: the user it runs as instead, and what that user can reach."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Account:
         os.chown(path, self.uid, self.gid)
 
     def reaches(self, path: Path) -> bool:
-        """Asked of the kernel as that user: modes, ACLs and mounts all count."""
+        """Ask the kernel as that user: modes, ACLs and mounts all count."""
         test = ["test", "-r", str(path), "-a", "-x", str(path)]
         asked = subprocess.run(test, check=False, cwd="/", **self.as_arguments())
         return asked.returncode == 0
 
 
 def unprivileged(data: Path) -> Account | None:
-    """Nobody special unless this is root; then the owner of existing `data`, else a system user."""
+    """The current user unless it is root; then the owner of existing `data`, or a system user."""
     if os.geteuid() != 0:
         return None
     if data.exists() and (owner := data.stat().st_uid) != 0:

@@ -1,7 +1,7 @@
-"""A class archive: with it a broker is ready in a third of the time, on one core or many.
+"""A class archive: makes a broker start in a third of the time, on one core or many.
 
-Java keeps the classes of a trial run in a file and maps that file the next time. An archive of
-another Java or of other jars is ignored by Java itself: slower, never wrong.
+Java stores the classes of a trial run in a file and maps that file the next time. Java itself
+ignores an archive of another Java or of other jars: slower, never wrong.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from redrive.local import ports
 from redrive.local.java import find_java
 
 TRIAL_SECONDS = 120
-# The trial shall load what a broker loads and then end by itself, also when its parent is killed:
-# its address is one that no machine has (a documentation address), so it fails at the very end.
+# The trial must load what a broker loads and then exit by itself, even if its parent is killed: its
+# address is one that no machine has (a documentation address), so it fails at the very end.
 TRIAL = """\
 process.roles=broker,controller
 node.id=1
@@ -30,13 +30,13 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
 def options(jars: Sequence[Path]) -> list[str]:
-    """What to tell Java, if there is an archive beside these jars."""
+    """The options for Java, if there is an archive next to these jars."""
     archive = _archive(jars)
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
 
 
 def make(jars: Sequence[Path]) -> None:
-    """Best effort: without an archive everything works, only more slowly."""
+    """Best effort: everything works without an archive, only more slowly."""
     archive = _archive(jars)
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)

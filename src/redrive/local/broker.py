@@ -28,11 +28,11 @@ class BrokerPlan:
     port: int
     controller_port: int
     tls_port: int = 0
-    """For mutual TLS, where the stack is secured."""
+    """For mutual TLS, if the stack is secured."""
 
 
 def new_cluster_id() -> str:
-    """Kafka's form of a UUID; it must not look like a command line option."""
+    """A UUID in Kafka's form; it must not look like a command line option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))[0] == "-":
         pass
     return text
@@ -40,7 +40,7 @@ def new_cluster_id() -> str:
 
 class Broker(Member):
     # When all brokers of a cluster stop together, the last ones find no majority of controllers to
-    # say good-bye to and would wait for minutes; their data is safe either way.
+    # sign off from and would wait for minutes; their data is safe either way.
     stop_signals = ((signal.SIGTERM, 10.0),)
     discard_signals = ()
 
@@ -82,14 +82,16 @@ class Broker(Member):
         )
         if done.returncode != 0:
             said = (done.stdout + done.stderr).strip()[-500:]
-            raise LocalError(f"{self.name}: Kafka's storage in {self._data} was refused: {said}")
+            raise LocalError(
+                f"{self.name}: Kafka could not format its storage in {self._data}: {said}"
+            )
         formatted.touch()
 
     def spawn(self) -> Identity:
         return processes.spawn(self._java("kafka.Kafka", str(self._properties)), self.log)
 
     def ready(self) -> bool:
-        """It serves when it lists itself; until then the controllers keep it fenced."""
+        """It is ready when it lists itself; until then the controllers keep it fenced."""
         if not ports.answers(self.port):
             return False
         from confluent_kafka import KafkaException
@@ -121,7 +123,7 @@ class Broker(Member):
             "-Djava.net.preferIPv4Stack=true",
         ]
         if self._short_lived:
-            # 0.7 s sooner ready, but slower for whoever measures on it.
+            # Ready 0.7 s sooner, but slower for benchmarks.
             options.append("-XX:TieredStopAtLevel=1")
         options += [f"-Dlog4j2.configurationFile={LOGGING}", self.marker]
         jars = fetch("kafka", self._jars_home)
@@ -151,7 +153,7 @@ class Broker(Member):
 
 
 def replication(brokers: int) -> dict[str, str]:
-    """As many copies as there are brokers, at most three; with three, one may be lost."""
+    """As many replicas as brokers, at most three; with three, one may fail."""
     copies, enough = str(min(brokers, 3)), str(2 if brokers >= 3 else 1)
     return {
         "default.replication.factor": copies,
@@ -168,7 +170,7 @@ SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    # A typing error in a topic's name shall be an error, not a topic.
+    # A typo in a topic's name must be an error, not a new topic.
     "auto.create.topics.enable": "false",
     # Quick to start: few partitions of Kafka's own topics, no waiting for further members.
     "offsets.topic.num.partitions": "4",
@@ -177,10 +179,10 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     # Tests of crashed members ask for shorter sessions than the default minimum of 6 s.
     "group.min.session.timeout.ms": "1000",
-    # A killed broker is out, and its partitions led by others, after this time (default 9 s).
+    # A killed broker is fenced, and its partitions fail over, after this time (default 9 s).
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "1000",
-    # A transaction whose time is up is ended soon, and its readers go on (default 10 s).
+    # An expired transaction is aborted soon, and its readers go on (default 10 s).
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     # 30 days, for records and for a group's offsets.
     "log.retention.hours": "720",

@@ -22,7 +22,7 @@ class Certificate(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """Whom brokers and clients of one stack trust."""
+    """The authority that brokers and clients of one stack trust."""
 
     name: str
     key: PrivateKey
@@ -32,11 +32,11 @@ class Authority(NamedTuple):
         return cls(name, PrivateKey.new())
 
     def own(self) -> Certificate:
-        """What others trust: its own certificate, signed by itself."""
+        """What others trust: its self-signed certificate."""
         return self._signed(self.name, self.key, _usage(_CERT_SIGN), _authority(is_one=True))
 
     def issue(self, name: str, *, ip: str) -> Certificate:
-        """For a broker or a client of that name on a machine of that address."""
+        """Issue one for a broker or client of that name, on a machine with that address."""
         address = bytes(map(int, ip.split(".")))
         names = _extension(_ALTERNATIVE, _sequence(_tlv(0x87, address), _tlv(0x82, b"localhost")))
         return self._signed(
@@ -68,7 +68,7 @@ class Authority(NamedTuple):
 def authority_from(name: str, key: str) -> Authority:
     """The authority whose private key was kept as PEM."""
     body = base64.b64decode("".join(key.split("\n")[1:-2]))
-    # As `_private` has written it: the number is where it always is.
+    # As `_private` wrote it: the number is always at the same place.
     return Authority(name, PrivateKey.of(int.from_bytes(body[36:68], "big")))
 
 

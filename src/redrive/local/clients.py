@@ -1,4 +1,4 @@
-"""How Kafka's clients get into a stack."""
+"""How Kafka clients log in to a stack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redrive.secret import Secret
 
 
 def client_config(bootstrap: str, security: SecurityArguments) -> dict[str, Any]:
-    """The settings of a client of confluent_kafka's. They hold secrets: never print them."""
+    """The settings of a confluent_kafka client. They contain secrets: never print them."""
     config: dict[str, Any] = {"bootstrap.servers": bootstrap}
     if not security:
         return config

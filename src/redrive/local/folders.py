@@ -1,4 +1,4 @@
-"""Where everything of the embedded stack lives."""
+"""Where the embedded stack keeps its files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def jars_folder(path: str | Path | None = None) -> Path:
 
 
 def write_durably(file: Path, content: str, mode: int = 0o644) -> None:
-    """All or nothing, also when the machine loses power."""
+    """Write a file, all or nothing, even if the machine loses power."""
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:
@@ -32,7 +32,7 @@ def write_durably(file: Path, content: str, mode: int = 0o644) -> None:
 
 
 def usable(folder: Path) -> Path:
-    """Create `folder`; one clear sentence when it cannot be written to."""
+    """Create `folder`; a clear error if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
@@ -40,7 +40,7 @@ def usable(folder: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise LocalError(
-            f"The folder {folder} cannot be used ({error.strerror}); "
-            "set REDRIVE_HOME to a folder that you may write to."
+            f"The folder {folder} cannot be used ({error.strerror}); set REDRIVE_HOME to a folder"
+            " that you can write to."
         ) from error
     return folder

@@ -17,7 +17,7 @@ from redrive.local.java import find_java
 
 
 class RetrieveError(Exception):
-    """One run of Ivy did not bring everything; another may."""
+    """One run of Ivy did not fetch everything; another may."""
 
 
 def retriever(coordinates: Path, cache: Path) -> Callable[[str, Path], None]:
@@ -35,7 +35,7 @@ def retriever(coordinates: Path, cache: Path) -> Callable[[str, Path], None]:
 
 
 def _network_options() -> list[str]:
-    # Without time-outs a connection that went silent would hang the fetch for ever.
+    # Without time-outs a silent connection would hang the download forever.
     return [
         "-Djava.net.preferIPv4Stack=true",
         "-Dsun.net.client.defaultConnectTimeout=20000",
@@ -47,11 +47,11 @@ def _class_path() -> str:
     """Only Ivy and what it needs: with all of Spark's jars it would be ten times slower."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise LocalError("Fetching Kafka's jars needs pyspark: pip install 'redrive[local]'.")
+        raise LocalError("Downloading Kafka's jars needs pyspark: pip install 'redrive[local]'.")
     jars = Path(spec.submodule_search_locations[0]) / "jars"
     found = [*jars.glob("ivy-*.jar"), *jars.glob("commons-cli-*.jar")]
     if len(found) < 2:
-        raise LocalError(f"{jars} has no Ivy in it; reinstall with: pip install 'redrive[local]'.")
+        raise LocalError(f"{jars} contains no Ivy; reinstall with: pip install 'redrive[local]'.")
     return ":".join(str(jar) for jar in found)
 
 
@@ -69,7 +69,7 @@ def _run(command: list[str], configuration: str, target: Path) -> None:
 
 
 def _follow(output: Iterable[str], progress: Progress) -> str:
-    """Show how far it is; the last problem Ivy told of."""
+    """Show progress; returns the last problem that Ivy reported."""
     problem = ""
     for line in output:
         text = line.strip()
@@ -84,7 +84,7 @@ def _follow(output: Iterable[str], progress: Progress) -> str:
 
 
 class Progress:
-    """One line that counts on a terminal; a line now and then elsewhere."""
+    """A counting line on a terminal; a line now and then elsewhere."""
 
     def __init__(self, configuration: str, out: IO[str] | None = None, every: int = 10) -> None:
         self._out = out or sys.stderr
@@ -110,5 +110,5 @@ class Progress:
         ending = end or ("" if self._out.isatty() else "\n")
         start = "\r" if self._out.isatty() else ""
         counts = f"{self._found} found, {self._fetched} downloaded"
-        self._out.write(f"{start}fetching the {self._what} jars: {counts}{ending}")
+        self._out.write(f"{start}downloading the {self._what} jars: {counts}{ending}")
         self._out.flush()

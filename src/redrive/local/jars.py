@@ -1,8 +1,8 @@
 """Jars, named by coordinates in jars.xml and fetched once.
 
-A set is complete when its manifest is there, was written for the present coordinates, and every
-file it lists has its size. It is put together in a folder beside and moved into place at the end,
-so a killed fetch leaves nothing that counts as complete; what was downloaded stays in Ivy's cache.
+A set is complete if its manifest exists, was written for the current coordinates, and every file
+it lists has its size. It is built in a separate folder and moved into place at the end, so a killed
+download leaves nothing that counts as complete; what was downloaded stays in Ivy's cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCK_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class JarSet:
-    """The jars of one configuration, there or not."""
+    """The jars of one configuration, downloaded or not."""
 
     configuration: str
     folder: Path
@@ -49,7 +49,7 @@ class JarSet:
         """Thorough: every hash, for `redrive doctor`."""
         manifest = self._manifest()
         if manifest is None:
-            return [f"the {self.configuration} jars are not fetched yet, or for an older redrive"]
+            return [f"the {self.configuration} jars are not downloaded yet, or are out of date"]
         return [
             f"{name} is missing or damaged"
             for name, entry in manifest.items()
@@ -94,7 +94,7 @@ def fetch(
     attempts: int = ATTEMPTS,
     pause: Callable[[float], None] = time.sleep,
 ) -> list[Path]:
-    """The jars of `configuration`, fetched if they are not all there; else no network is used."""
+    """The jars of `configuration`, downloaded if any is missing; otherwise without network."""
     folder = folders.jars_folder(home)
     jars = JarSet(configuration, folder / configuration, coordinates)
     if jars.complete():
@@ -118,7 +118,7 @@ def _retrieve(
     attempts: int,
     pause: Callable[[float], None],
 ) -> None:
-    """Single look-ups fail now and then; each further run resumes from Ivy's cache."""
+    """Single look-ups fail now and then; each retry resumes from Ivy's cache."""
     for attempt in range(1, attempts + 1):
         shutil.rmtree(stage, ignore_errors=True)
         stage.mkdir(parents=True)
@@ -127,8 +127,8 @@ def _retrieve(
         except ivy.RetrieveError as error:
             if attempt == attempts:
                 raise LocalError(
-                    f"The {configuration} jars could not be fetched in {attempts} attempts "
-                    f"({error}); check the network and run it again, it goes on where it stopped."
+                    f"The {configuration} jars could not be downloaded in {attempts} attempts"
+                    f" ({error}); check the network and run it again: it resumes where it stopped."
                 ) from error
             pause(float(attempt))
         else:

@@ -21,20 +21,20 @@ ADVICE = (
 
 
 def find_java() -> Path:
-    """The `java` to run: of JAVA_HOME, else of the PATH; the first that is new enough."""
+    """The `java` to run, from JAVA_HOME or the PATH; the first that is new enough."""
     found: list[str] = []
     for candidate in _candidates():
         version = java_version(candidate)
         if version is not None and version >= MINIMUM:
             return candidate
-        found.append(f"{candidate} is {'no working Java' if version is None else version}")
+        found.append(f"{candidate} is {'not a working Java' if version is None else version}")
     what = "; ".join(found) if found else "no java in JAVA_HOME or on the PATH"
     raise LocalError(f"Kafka needs Java {MINIMUM} or newer, but {what}: {ADVICE}.")
 
 
 @cache
 def java_version(java: Path) -> int | None:
-    """The feature release (17 of `17.0.15`, 8 of `1.8.0_402`), or None when it does not run."""
+    """The feature release (17 of `17.0.15`, 8 of `1.8.0_402`), or None if it does not run."""
     try:
         asked = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=False

@@ -1,4 +1,4 @@
-"""Up and down, safely: one stack per folder, whoever asks, however often."""
+"""Up and down, safely: one stack per folder, no matter who asks or how often."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PORT_ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Up:
-    """A running stack, and which of its processes this call had to start."""
+    """A running stack, and those of its processes that this call started."""
 
     plan: Plan
     started: list[Member]
@@ -40,7 +40,7 @@ def up(
     jars_home: Path | None = None,
     short_lived: bool = False,
 ) -> Up:
-    """Bring the stack of `home` up; what runs already is left alone."""
+    """Bring up the stack of `home`; what is already running is left alone."""
     jars_home = jars_home or home
     local = local_folder(home)
     with _alone(home):
@@ -56,7 +56,7 @@ def up(
 
 
 def down(home: Path, *, delete: bool = False) -> list[str]:
-    """End the stack of `home`; the names of what ran."""
+    """Stop the stack of `home`; returns the names of what was running."""
     local = local_folder(home)
     if not local.exists():
         return []
@@ -71,21 +71,21 @@ def down(home: Path, *, delete: bool = False) -> list[str]:
 
 
 def running(home: Path) -> list[Member]:
-    """Those of the stack's processes that live."""
+    """The stack's processes that are running."""
     plan = Plan.load(local_folder(home))
     return [member for member in plan.members() if member.running] if plan else []
 
 
 def plan_of(home: Path) -> Plan:
-    """The plan of a stack that runs."""
+    """The plan of a running stack."""
     plan = Plan.load(local_folder(home))
     if plan is None or not all(member.running for member in plan.members()):
-        raise LocalError("No stack runs here; `redrive local up` starts one.")
+        raise LocalError("No stack is running here; `redrive local up` starts one.")
     return plan
 
 
 def end_all(members: Sequence[Member], *, discard: bool) -> None:
-    """All at once: brokers that stop one after the other lose their majority half-way."""
+    """Stop all at once: brokers that stop one after the other lose their majority half-way."""
     if not members:
         return
     with ThreadPoolExecutor(len(members)) as pool:
@@ -95,7 +95,7 @@ def end_all(members: Sequence[Member], *, discard: bool) -> None:
 
 
 def _start(plan: Plan, wish: Wish) -> Up:
-    """A free port may be taken before its server listens: choose again, unless it was asked for."""
+    """Retry: a free port may be taken before its server listens. Not if it was requested."""
     for attempt in range(1, PORT_ATTEMPTS + 1):
         if any(member.running for member in plan.members()):
             plan.check_running(wish)
@@ -114,14 +114,14 @@ def _start(plan: Plan, wish: Wish) -> Up:
 
 
 def _port_was_lost(plan: Plan) -> bool:
-    """Nothing of the stack runs, and still somebody listens."""
+    """Nothing of the stack is running, and yet somebody listens."""
     return not any(member.running for member in plan.members()) and any(
         ports.problem(port) for port in plan.ports()
     )
 
 
 def _start_all(members: Sequence[Member]) -> None:
-    """At once, since brokers wait for each other; on failure only what was started here ends."""
+    """Concurrently, as brokers wait for each other; on failure, stop only what was started here."""
     missing = [member for member in members if not member.running]
     try:
         with ThreadPoolExecutor(len(members)) as pool:
@@ -130,7 +130,7 @@ def _start_all(members: Sequence[Member]) -> None:
                 for started in as_completed(starts):
                     started.result()
             except BaseException:
-                _kill(missing)  # so that nobody waits for a peer that will never come
+                _kill(missing)  # so that none waits for a peer that will never come
                 raise
     except BaseException:
         _kill(missing)  # those that were still preparing when the first one failed
@@ -156,7 +156,7 @@ def _delete(local: Path, plan: Plan | None) -> None:
     if plan and local not in plan.postgres_data.parents:
         gone.append(plan.postgres_data.parent)
     for folder in gone:
-        # A tool that was still preparing may write once more while its folder is being emptied.
+        # A tool that is still preparing may write again while its folder is being emptied.
         wait_until(partial(_removed, folder), timeout=10)
 
 

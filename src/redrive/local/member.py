@@ -1,4 +1,4 @@
-"""One process of the stack: a broker or the database. Its own file says which process it is."""
+"""One process of the stack: a broker or the database. A file records which process it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READY_SECONDS = 60.0
 
 
 class Member(ABC):
-    """Start it, stop it, kill it: also the handle that fault tests hold."""
+    """Starts, stops and kills it: also the handle for fault tests."""
 
     stop_signals: ClassVar[tuple[tuple[signal.Signals, float], ...]]
     discard_signals: ClassVar[tuple[tuple[signal.Signals, float], ...]]
@@ -36,7 +36,7 @@ class Member(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make its data folder, unless it is there. Killed half-way, it must begin anew."""
+        """Create its data folder, unless it exists. If killed half-way, it must start over."""
 
     @abstractmethod
     def spawn(self) -> Identity: ...
@@ -46,7 +46,7 @@ class Member(ABC):
 
     @property
     def process(self) -> Identity | None:
-        """The living process; None when it is not running."""
+        """The running process; None if there is none."""
         try:
             recorded = Identity(**json.loads(self._record.read_text()))
         except (OSError, ValueError, TypeError):
@@ -62,7 +62,7 @@ class Member(ABC):
         return self.process is not None
 
     def start(self) -> None:
-        """Start it unless it runs, and wait until it serves."""
+        """Start it unless it is running, and wait until it is ready."""
         process = self.process
         if process is None:
             self._end_strays()
@@ -74,15 +74,15 @@ class Member(ABC):
         self._wait_ready(process)
 
     def stop(self) -> None:
-        """Politely, then by force."""
+        """Stop it: politely, then by force."""
         self._end(self.stop_signals)
 
     def kill(self) -> None:
-        """As a fault would: kill -9."""
+        """Kill it, as a fault would: kill -9."""
         self._end(())
 
     def discard(self) -> None:
-        """Fast: its data is thrown away anyway."""
+        """Stop it fast: its data is deleted anyway."""
         self._end(self.discard_signals)
 
     @property
@@ -102,7 +102,7 @@ class Member(ABC):
         in_time = wait_until(lambda: not processes.alive(process) or self.ready(), READY_SECONDS)
         if in_time and processes.alive(process):
             return
-        how = f"was not ready after {READY_SECONDS:.0f} s" if in_time is False else "ended at once"
+        how = f"was not ready after {READY_SECONDS:.0f} s" if in_time is False else "exited at once"
         raise LocalError(
             f"{self.name} {how}; {self.log} ends with:{processes.last_lines(self.log)}"
         )

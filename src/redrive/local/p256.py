@@ -2,8 +2,8 @@
 
 In plain Python, because nothing else that makes keys is everywhere the stack runs: Java's keytool
 does not hand out private keys, OpenSSL's command is not on every machine, and a package for it
-would be one more to install for something that only tests need. It takes no care to hide how long
-it takes, which would matter to a server, not to whoever makes a few certificates for itself.
+would be one more to install for something that only tests need. It is not constant-time, which
+would matter to a server, but not to somebody who creates a few certificates for local use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Point(NamedTuple):
     y: int
 
     def encoded(self) -> bytes:
-        """Uncompressed, as keys are written down."""
+        """Uncompressed, as keys are encoded."""
         return b"\x04" + self.x.to_bytes(32, "big") + self.y.to_bytes(32, "big")
 
 
@@ -67,7 +67,7 @@ def _random() -> int:
 
 
 def _times(number: int, point: Point) -> Point:
-    """`number` of them added up, by doubling."""
+    """The point added up `number` times, by doubling."""
     found: Point | None = None
     for bit in f"{number:b}":
         if found is not None:

@@ -21,7 +21,7 @@ MOST_BROKERS = 9
 
 @dataclass(frozen=True)
 class Wish:
-    """What the caller asked for; None leaves it as it is, or to redrive."""
+    """What the caller requested; None leaves it as it is, or up to redrive."""
 
     brokers: int | None = None
     kafka_port: int | None = None
@@ -51,8 +51,8 @@ class Plan:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise LocalError(
-                f"{local / FILE} cannot be read ({error!r}); "
-                "`redrive local up --fresh` throws the stack away and starts anew."
+                f"{local / FILE} cannot be read ({error!r}); `redrive local up --fresh` deletes"
+                " the stack and starts a new one."
             ) from error
 
     @classmethod
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def tls_bootstrap(self) -> str:
-        """For mutual TLS, where the stack is secured."""
+        """For mutual TLS, if the stack is secured."""
         return ",".join(f"{ports.HOST}:{broker.tls_port}" for broker in self.brokers)
 
     @property
@@ -117,7 +117,7 @@ class Plan:
         yield self.postgres_port
 
     def with_usable_ports(self, wish: Wish) -> Plan:
-        """For a stack that does not run: the ports asked for, else the last ones, else new ones."""
+        """For a stack that is not running: the requested ports, or the last ones, or new ones."""
         taken: set[int] = set()
         brokers = []
         for number, broker in enumerate(self.brokers):
@@ -133,25 +133,25 @@ class Plan:
         """A stack with data keeps its number of brokers, and whether it is secured."""
         if wish.brokers not in (None, len(self.brokers)):
             raise LocalError(
-                f"The stack in {self.local} has {len(self.brokers)} broker(s), not "
-                f"{wish.brokers}; `redrive local up --fresh --brokers {wish.brokers}` throws its "
-                "data away and starts anew, or set REDRIVE_HOME to another folder."
+                f"The stack in {self.local} has {len(self.brokers)} broker(s), not {wish.brokers};"
+                f" `redrive local up --fresh --brokers {wish.brokers}` deletes its data and starts"
+                " a new one, or set REDRIVE_HOME to another folder."
             )
         if wish.secure and not self.secure:
             raise LocalError(
-                f"The stack in {self.local} is not secured; `redrive local up --fresh --secure` "
-                "throws its data away and starts anew, or set REDRIVE_HOME to another folder."
+                f"The stack in {self.local} is not secured; `redrive local up --fresh --secure`"
+                " deletes its data and starts a new one, or set REDRIVE_HOME to another folder."
             )
 
     def check_running(self, wish: Wish) -> None:
-        """A stack that runs keeps its ports as well."""
+        """A running stack keeps its ports as well."""
         asked = (wish.kafka_port, wish.postgres_port)
         has = (self.brokers[0].port, self.postgres_port)
         for wanted, actual in zip(asked, has, strict=True):
             if wanted not in (None, actual):
                 raise LocalError(
-                    f"The stack already runs on port {actual}, not {wanted}; "
-                    "end it first with `redrive local down`."
+                    f"The stack is already running on port {actual}, not {wanted}; stop it first"
+                    " with `redrive local down`."
                 )
 
 
@@ -170,6 +170,6 @@ def _choose(wanted: int | None, last: int, option: str, taken: set[int]) -> int:
     else:
         port = ports.free(taken)
     if wanted is not None and port in taken:
-        raise LocalError(f"Port {port} was asked for twice; choose another with {option}.")
+        raise LocalError(f"Port {port} is used twice; choose another with {option}.")
     taken.add(port)
     return port

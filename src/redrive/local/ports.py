@@ -10,13 +10,13 @@ from collections.abc import Collection
 from redrive.errors import LocalError
 
 HOST = "127.0.0.1"
-# Below the range that outgoing connections are given, so that a port kept for the next start is
-# not lost to a client in between.
+# Below the ephemeral range, so that a port kept for the next start is not taken by an outgoing
+# connection in between.
 _RANGE = range(20000, 32000)
 
 
 def problem(port: int) -> str | None:
-    """Why a server cannot listen on `port`; None when it can."""
+    """Why a server cannot listen on `port`; None if it can."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -26,12 +26,12 @@ def problem(port: int) -> str | None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return "another process uses it"
-            return error.strerror or "it is refused"
+            return error.strerror or "access to it is refused"
     return None
 
 
 def free(taken: Collection[int] = ()) -> int:
-    """A port nobody uses, chosen at random so that stacks started together do not meet."""
+    """A free port, chosen at random so that stacks started together do not collide."""
     for port in random.sample(_RANGE, 200):
         if port not in taken and problem(port) is None:
             return port

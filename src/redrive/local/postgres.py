@@ -21,12 +21,12 @@ from redrive.local.ports import HOST
 from redrive.local.processes import Identity
 
 USER = DATABASE = "redrive"
-# Only used by root, whose home and virtual environments others often cannot enter.
+# Only used for root, whose home and virtual environments others often cannot enter.
 SHARED = Path("/var/lib/redrive")
 
 
 class Postgres(Member):
-    # The order of politeness: SIGTERM would wait for every client to leave of its own accord.
+    # In order of politeness: SIGTERM would wait for every client to disconnect by itself.
     stop_signals = ((signal.SIGINT, 15.0), (signal.SIGQUIT, 5.0))
     discard_signals = ((signal.SIGQUIT, 5.0),)
 
@@ -67,7 +67,7 @@ class Postgres(Member):
         return processes.spawn(command, self.log, account=account, env=_environment())
 
     def ready(self) -> bool:
-        """It serves when a client gets in; the first one makes the database."""
+        """It is ready when a client can connect; the first one creates the database."""
         if not ports.answers(self.port):
             return False
         import psycopg
@@ -91,6 +91,9 @@ class Postgres(Member):
             "unix_socket_directories": "",
             "max_connections": "200",
             "wal_level": "logical",
+            # Not "$user", public: the user is called as the ledger's schema is, and whatever else
+            # is created without a schema would be in the ledger's.
+            "search_path": "public",
         }
         if self._short_lived:
             # Survives a killed server, not a lost machine: such a stack would not come back anyway.
@@ -98,7 +101,7 @@ class Postgres(Member):
         return settings
 
     def _initialise(self, account: Account | None) -> None:
-        """Into a folder beside, moved into place at the end: a killed one leaves no half."""
+        """Into a separate folder, moved into place at the end: if killed, nothing is half-done."""
         stage = self.data.with_name("data.new")
         processes.end(processes.strays(f"-D{stage}"), ())  # of a killed `up`: two would mix
         shutil.rmtree(stage, ignore_errors=True)
@@ -137,11 +140,11 @@ class Postgres(Member):
         )
         if done.returncode != 0:
             said = (done.stdout + done.stderr).strip()[-500:]
-            raise LocalError(f"PostgreSQL's data folder {stage} could not be made: {said}")
+            raise LocalError(f"PostgreSQL's data folder {stage} could not be created: {said}")
 
 
 def data_folder(local: Path) -> Path:
-    """Under the home; but where root's home is closed to the user PostgreSQL runs as, elsewhere."""
+    """Under the home; elsewhere if root's home is closed to the user that PostgreSQL runs as."""
     folder = folders.usable(local / "postgres")
     account = unprivileged(folder)
     if account is None or account.reaches(folder):
@@ -179,6 +182,6 @@ def _copied(package: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Without PG* of the caller's own databases, and with messages in English."""
+    """Without the caller's own PG* variables, and with messages in English."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C"}

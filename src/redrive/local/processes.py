@@ -1,4 +1,4 @@
-"""Processes that outlive the command that started them, and how to end exactly those."""
+"""Processes that outlive the command that started them, and how to stop exactly those."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True)
 class Identity:
-    """A process and when it started, so that a recycled pid is never taken for it."""
+    """A process and its start time, so that a recycled pid is never mistaken for it."""
 
     pid: int
     started: str
 
 
 def identify(pid: int) -> Identity | None:
-    """The living process `pid`; None when there is none, or only a zombie."""
+    """The running process `pid`; None if there is none, or only a zombie."""
     if (child := _children.get(pid)) is not None and child.poll() is not None:
         del _children[pid]
     started = _linux_start(pid) if Path("/proc/self/stat").exists() else _portable_start(pid)
@@ -57,7 +57,7 @@ def spawn(
     account: Account | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Identity:
-    """Start `command` in a session of its own, writing to `log`; the last log is kept beside."""
+    """Start `command` in its own session, writing to `log`; the previous log is kept."""
     if log.exists():
         log.replace(log.with_suffix(".previous.log"))
     with log.open("wb") as out:
@@ -72,12 +72,12 @@ def spawn(
             **(account.as_arguments() if account else {}),
         )
     _children[child.pid] = child
-    # A child that is dead already still needs a name that matches nothing alive.
+    # A child that is already dead still needs an identity that matches nothing alive.
     return identify(child.pid) or Identity(child.pid, "dead")
 
 
 def end(processes: Iterable[Identity], signals: Sequence[tuple[signal.Signals, float]]) -> None:
-    """Signal after signal, each with its seconds to work, then by force; waits until gone."""
+    """Send signal after signal, each with its grace period, then kill; waits until it is gone."""
     leaders = [process for process in processes if alive(process)]
     family = [*leaders, *_descendants(leaders)]
     for number, patience in signals:
@@ -90,11 +90,11 @@ def end(processes: Iterable[Identity], signals: Sequence[tuple[signal.Signals, f
         _send(process, signal.SIGKILL)
     if not wait_until(lambda: not any(map(alive, family)), GONE_SECONDS):
         pids = ", ".join(str(process.pid) for process in family if alive(process))
-        raise LocalError(f"The processes {pids} did not end when killed; look at them with ps.")
+        raise LocalError(f"The processes {pids} did not exit when killed; check them with ps.")
 
 
 def strays(argument: str) -> list[Identity]:
-    """Living processes that have exactly this argument: left by a command that was killed."""
+    """Running processes with exactly this argument: left over by a killed command."""
     found = [
         identify(process.pid)
         for process in psutil.process_iter(["cmdline"])
@@ -115,7 +115,7 @@ def _send(process: Identity, number: signal.Signals) -> None:
     if alive(process):
         try:
             os.kill(process.pid, number)
-        except ProcessLookupError:  # it ended in between, as it should
+        except ProcessLookupError:  # it exited in between, as it should
             pass
 
 
@@ -131,7 +131,7 @@ def _descendants(leaders: Iterable[Identity]) -> list[Identity]:
 
 
 def _linux_start(pid: int) -> str | None:
-    """Boot and clock ticks since it: unlike a date, no clock adjustment can change it."""
+    """Boot id and clock ticks since boot: unlike a date, clock adjustments cannot change it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,8 +1,8 @@
 """What secures a stack: an authority, certificates and passwords, in files that only we can read.
 
-Clients come in by SCRAM over TLS, or by a certificate (mutual TLS, on a port of its own). Brokers
-and controllers trust each other by certificates, too, so that no port is open to everybody. Whoever
-is not the administrator may do nothing that was not granted.
+Clients log in with SCRAM over TLS, or with a certificate (mutual TLS, on a separate port). Brokers
+and controllers also authenticate each other by certificate, so that no port is open to everybody.
+Everybody but the administrator may do only what was granted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _USER_NAMES: Final = "letters, digits, '.', '_' and '-'"
 
 @dataclass(frozen=True)
 class Securing:
-    """The folder with what secures one stack."""
+    """The folder with the certificates and passwords of one stack."""
 
     folder: Path
 
     def prepare(self) -> None:
-        """Make the authority, the brokers' certificate and the administrator, unless there are."""
+        """Create the authority, the brokers' certificate and the administrator, if missing."""
         folders.usable(self.folder)
         self.folder.chmod(0o700)
         if not self.ca.exists():
@@ -55,14 +55,14 @@ class Securing:
         return self.folder / f"{user}.password"
 
     def new_password(self, user: str) -> str:
-        """The password of a user, made up if there is none yet."""
+        """The password of a user, generated if there is none yet."""
         file = self.password_file(user)
         if not file.exists():
             self._keep(file.name, secrets.token_urlsafe(24))
         return file.read_text()
 
     def by_password(self, user: str = ADMIN) -> SecurityArguments:
-        """How a user gets in by its password."""
+        """How a user logs in with its password."""
         return {
             "protocol": "SASL_SSL",
             "mechanism": MECHANISM,
@@ -72,7 +72,7 @@ class Securing:
         }
 
     def by_certificate(self, user: str) -> SecurityArguments:
-        """How a user gets in by a certificate, which is made if there is none yet."""
+        """How a user logs in with a certificate, which is issued if there is none yet."""
         certificate, key = self.folder / f"{user}.pem", self.folder / f"{user}.key"
         if not certificate.exists():
             issued = self._authority().issue(checked_name(user), ip=HOST)
@@ -86,7 +86,7 @@ class Securing:
         }
 
     def format_argument(self) -> str:
-        """For Kafka's storage tool: a file, as everybody can read its command line."""
+        """For Kafka's storage tool: a file, because everybody can read its command line."""
         return f"@{self._format}"
 
     def broker_settings(self, port: int, tls_port: int, controller_port: int) -> dict[str, str]:
@@ -115,11 +115,13 @@ class Securing:
 
 
 def checked_name(user: str) -> str:
-    """The name of a user, if it is one that needs no quoting anywhere."""
+    """The name of a user, if it needs no quoting anywhere."""
     if not user or not all(one.isascii() and (one.isalnum() or one in "._-") for one in user):
-        raise LocalError(f"A user's name consists of {_USER_NAMES}; {user!r} does not.")
+        raise LocalError(f"A user name consists of {_USER_NAMES}; {user!r} does not.")
     if user in (ADMIN, _BROKER):
-        raise LocalError(f"The user {user!r} is the stack's own and may do everything.")
+        raise LocalError(
+            f"The user {user!r} is reserved: it is the stack's own, and may do everything."
+        )
     return user
 
 
@@ -133,7 +135,7 @@ _SETTINGS: Final = {
     "listener.name.controller.ssl.client.auth": "required",
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
-    # Users have one name, however they come in: User:shop.
+    # Users have one name, however they log in: User:shop.
     "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+).*$/$1/,DEFAULT",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:{ADMIN};User:{_BROKER}",

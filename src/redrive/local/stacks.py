@@ -43,7 +43,7 @@ class Stack:
 
     @property
     def settings(self) -> SettingsArguments:
-        """Where Kafka is and how the administrator gets in, for `App(**...)` and the like."""
+        """Where Kafka is and how the administrator logs in, for `App(**...)` and the like."""
         securing = self._plan.securing
         if securing is None:
             return {"bootstrap": self.bootstrap}
@@ -52,9 +52,9 @@ class Stack:
     def add_user(
         self, name: str, permissions: Iterable[Permission] = (), *, certificate: bool = False
     ) -> SettingsArguments:
-        """The settings of a new user of a secured stack, who may do that and nothing else.
+        """Create a user of a secured stack with only these permissions; returns its settings.
 
-        It comes in by a password of its own; with `certificate`, by mutual TLS instead.
+        It logs in with its own password; with `certificate`, by mutual TLS instead.
         """
         securing = self._securing()
         checked_name(name)
@@ -74,9 +74,9 @@ class Stack:
         return Users(self.client())
 
     def client(self, settings: SettingsArguments | None = None) -> dict[str, Any]:
-        """Settings for a client of confluent_kafka's: the administrator's, unless others are given.
+        """Settings for a confluent_kafka client: the administrator's by default.
 
-        They hold secrets: never print them.
+        They contain secrets: never print them.
         """
         given = self.settings if settings is None else settings
         return client_config(given["bootstrap"], given.get("security", {}))
@@ -95,10 +95,10 @@ def stack(
     ephemeral: bool = False,
     secure: bool = False,
 ) -> Iterator[Stack]:
-    """`redrive local up` and `down` around a block; what ran before is left running.
+    """`redrive local up` and `down` around a block; what was running before stays running.
 
-    An ephemeral stack has a temporary folder and ports of its own, which are gone at the end.
-    Either way the processes end with this one, whatever ends it. A secured one has TLS, users with
+    An ephemeral stack has its own temporary folder and ports, which are gone at the end.
+    Either way its processes end with this one, whatever ends it. A secured one has TLS, users with
     passwords or certificates, and permissions.
     """
     jars_home = folders.home(home)

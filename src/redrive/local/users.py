@@ -33,33 +33,35 @@ _RESOURCES: Final = {
 
 
 class Users:
-    """Made, allowed and forbidden things by the administrator; in force when a call returns."""
+    """Creates users, grants and revokes, as the administrator; in force when a call returns."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._admin = AdminClient({**config, "log_level": 0})
 
     def add(self, name: str, password: str) -> None:
-        """Let a user in by a password; once more: by another one."""
+        """Create a user with a password, or change its password."""
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
         change = UserScramCredentialUpsertion(name, how, password.encode())
         asked = self._admin.alter_user_scram_credentials([change])
-        _done(f"make the user {name}", asked[name].result)
+        _done(f"create the user {name}", asked[name].result)
         self._wait(f"the user {name}", lambda: self._knows(name))
 
     def grant(self, name: str, permissions: Iterable[Permission]) -> None:
-        """Allow a user that, and leave the rest as it is."""
+        """Grant these permissions to a user, and leave the rest as it is."""
         wanted = [each for one in permissions for each in _bindings(name, one, AclBinding)]
         for asked in self._admin.create_acls(wanted).values() if wanted else ():
-            _done(f"allow {name} something", asked.result)
-        self._wait(f"what {name} may do", lambda: set(wanted) <= self._allowed(name))
+            _done(f"grant permissions to {name}", asked.result)
+        self._wait(f"the permissions granted to {name}", lambda: set(wanted) <= self._allowed(name))
 
     def revoke(self, name: str, permissions: Iterable[Permission]) -> None:
-        """Take that away from a user, and leave the rest as it is."""
+        """Revoke these permissions from a user, and leave the rest as it is."""
         gone = [each for one in permissions for each in _bindings(name, one, AclBinding)]
         filters = [each for one in permissions for each in _bindings(name, one, AclBindingFilter)]
         for asked in self._admin.delete_acls(filters).values() if filters else ():
-            _done(f"forbid {name} something", asked.result)
-        self._wait(f"what {name} may not do", lambda: self._allowed(name).isdisjoint(gone))
+            _done(f"revoke permissions of {name}", asked.result)
+        self._wait(
+            f"the permissions revoked from {name}", lambda: self._allowed(name).isdisjoint(gone)
+        )
 
     def _knows(self, name: str) -> bool:
         asked: Any = self._admin.describe_user_scram_credentials([name])
@@ -83,9 +85,9 @@ class Users:
         return set(_done("list permissions", self._admin.describe_acls(everything).result))
 
     def _wait(self, what: str, fulfilled: Callable[[], bool]) -> None:
-        # The controller has it written down at once; brokers follow.
+        # The controller records it at once; brokers follow.
         if not wait_until(fulfilled, _SECONDS):
-            raise LocalError(f"Kafka did not take up {what} within {_SECONDS:.0f} s.")
+            raise LocalError(f"Kafka did not pick up {what} within {_SECONDS:.0f} s.")
 
 
 def _bindings(name: str, one: Permission, make: Callable[..., Any]) -> list[Any]:
@@ -112,4 +114,4 @@ def _done(what: str, result: Callable[..., Any]) -> Any:
     try:
         return result(_SECONDS)
     except KafkaException as raised:
-        raise LocalError(f"Kafka does not {what}: {raised.args[0].str()}") from None
+        raise LocalError(f"Kafka refused to {what}: {raised.args[0].str()}") from None

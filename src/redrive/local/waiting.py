@@ -14,7 +14,7 @@ POLL_SECONDS = 0.02
 
 
 def wait_until(check: Callable[[], bool], timeout: float) -> bool:
-    """Ask `check` again and again; False when it never held within `timeout` seconds."""
+    """Poll `check`; False if it did not hold within `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not check():
         if time.monotonic() > deadline:
@@ -29,8 +29,8 @@ def only_one(lock: Path, timeout: float) -> Iterator[None]:
     with lock.open("a") as file:
         if not wait_until(lambda: _taken(file.fileno()), timeout):
             raise LocalError(
-                f"Another redrive process has held {lock} for {timeout:.0f} s; "
-                "wait for it or end it, then try again."
+                f"Another redrive process has held {lock} for {timeout:.0f} s; wait for it or stop"
+                " it, then try again."
             )
         yield
 

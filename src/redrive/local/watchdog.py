@@ -1,6 +1,6 @@
-"""Ends a stack when the process that wanted it is gone, even by kill -9.
+"""Stops a stack when the process that wanted it is gone, even by kill -9.
 
-A process of its own, because nothing inside a killed process can still clean up.
+A separate process, because nothing inside a killed process can still clean up.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from threading import Lock
@@ -13,43 +13,28 @@ from redrive.processing.done_beyond import METADATA_LIMIT, Range
 
 
 class AckTracker:
-    """The received offsets of one topic-partition, from assignment to assignment.
+    """The received offsets of one topic-partition, for one assignment.
 
+    The next assignment gets a new tracker: what is still under way from the last one cannot count.
     Offsets have gaps (transaction markers, compaction), so that only what was received counts.
     May be used from many threads.
     """
 
-    _order: deque[int]  # received, ascending, without the completed prefix
-    _running: set[int]
-    _done: set[int]  # complete, but behind one that is not
-    _given_back: set[int]
-    _restored: list[Range]  # complete before the assignment began
-    _committable: int | None
-    _last: int
-    _end: int
-    _completed: int
-
-    def __init__(self) -> None:
+    def __init__(self, start: Position | None = None) -> None:
+        """It begins at what was committed, if anything was."""
         self._lock = Lock()
-        self.epoch = 0
-        """The assignment. Completions that were handed out in an earlier one do not count."""
-        self._forget()
-
-    def assign(self, position: Position | None = None) -> int:
-        """Begin a new assignment at what was committed; gives its epoch."""
-        with self._lock:
-            self.epoch += 1
-            self._forget()
-            if position is not None:
-                self._committable = position.offset
-                self._restored = done_beyond.decode(position)
-            return self.epoch
-
-    def revoke(self) -> None:
-        """End the assignment: whatever is still under way no longer counts."""
-        with self._lock:
-            self.epoch += 1
-            self._forget()
+        self._order: deque[int] = deque()
+        """Received, ascending, without the completed prefix."""
+        self._running: set[int] = set()
+        self._done: set[int] = set()
+        """Complete, but behind one that is not."""
+        self._given_back: set[int] = set()
+        self._restored: list[Range] = [] if start is None else done_beyond.decode(start)
+        """Complete before the assignment began."""
+        self._committable = None if start is None else start.offset
+        self._last = -1
+        self._end = -1
+        self._completed = 0
 
     def receive(self, offsets: Sequence[int]) -> Sequence[int]:
         """Note that these were received, in ascending order; gives those that shall run.
@@ -73,22 +58,18 @@ class AckTracker:
             self._end = max(self._end, end)
             self._advance()
 
-    def complete(self, offsets: Iterable[int], epoch: int) -> None:
+    def complete(self, offsets: Iterable[int]) -> None:
         """Note that these are complete: durably, whatever became of them."""
         with self._lock:
-            if epoch != self.epoch:
-                return
             completed = self._running.intersection(offsets)
             self._completed += len(completed)
             self._running -= completed
             self._done |= completed
             self._advance()
 
-    def give_back(self, offsets: Iterable[int], epoch: int) -> None:
+    def give_back(self, offsets: Iterable[int]) -> None:
         """Note that these will be received again."""
         with self._lock:
-            if epoch != self.epoch:
-                return
             returned = self._running.intersection(offsets)
             self._running -= returned
             self._given_back |= returned
@@ -98,6 +79,11 @@ class AckTracker:
         """Where reading has to go back to; None where nothing was given back."""
         with self._lock:
             return min(self._given_back, default=None)
+
+    @property
+    def waits_to_read_again(self) -> bool:
+        """Whether something was given back and has not come again."""
+        return bool(self._given_back)
 
     @property
     def in_flight(self) -> int:
@@ -132,17 +118,6 @@ class AckTracker:
             ranges = done_beyond.merge(done_beyond.ranges(beyond), self._restored, offset)
             return Position(offset, done_beyond.encode(offset, ranges, limit))
 
-    def _forget(self) -> None:
-        self._order = deque()
-        self._running = set()
-        self._done = set()
-        self._given_back = set()
-        self._restored = []
-        self._committable = None
-        self._last = -1
-        self._end = -1
-        self._completed = 0
-
     def _receive(self, offset: int) -> bool:
         if self._committable is not None and offset < self._committable:
             return False
@@ -153,7 +128,7 @@ class AckTracker:
             self._running.add(offset)
             return True
         self._insert(offset)
-        if self._was_done(offset):
+        if done_beyond.includes(self._restored, offset):
             self._done.add(offset)
             self._advance()
             return False
@@ -166,10 +141,6 @@ class AckTracker:
             self._order.append(offset)
         else:  # a gap that was none after all: only after the consumer was sent back
             insort(self._order, offset)
-
-    def _was_done(self, offset: int) -> bool:
-        place = bisect_right(self._restored, offset, key=lambda done: done[0]) - 1
-        return place >= 0 and offset < self._restored[place][1]
 
     def _advance(self) -> None:
         order, done = self._order, self._done

@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from redrive import envelope as envelopes
 from redrive.envelope import Envelope, bounded, text_of
 from redrive.fingerprint import Fingerprint, fingerprint
 from redrive.logs import one_line, shortened
@@ -93,7 +93,7 @@ class Tally:
 
     def outcome(self, outcome: Outcome) -> None:
         """Take note of an outcome that is durable."""
-        if outcome.kind in FAILED:
+        if outcome.kind in FAILED or outcome.error is not None:
             self.note(outcome.kind, outcome.record, outcome.envelope, outcome.error, outcome.reason)
 
     def note(
@@ -179,21 +179,13 @@ def _described(
 
 def _failed_attempt(cause: Cause, envelope: Envelope) -> int:
     """The attempt that failed: a parked record's envelope names the next one."""
-    is_next = cause.kind == "park" and envelope.dead_reason is None
+    is_next = cause.kind in ("park", "hop") and envelope.dead_reason is None
     return envelope.attempt - is_next
 
 
 def trace_of(error: BaseException) -> str:
-    """The stack trace, from where redrive calls the user's function; bounded, as all of this is."""
-    trace = error.__traceback__
-    while trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__")):
-        trace = trace.tb_next
-    told = traceback.TracebackException(type(error), error, trace or error.__traceback__)
-    return shortened("".join(told.format()).rstrip(), _TRACE)
-
-
-def _is_ours(module: object) -> bool:
-    return str(module).startswith("redrive.")
+    """The stack trace; bounded, as all of this is."""
+    return shortened(envelopes.trace_of(error).rstrip(), _TRACE)
 
 
 def _log_one(seen: Seen, record: Record, error: BaseException | None) -> None:

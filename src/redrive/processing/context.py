@@ -40,10 +40,12 @@ class RecordLog(logging.LoggerAdapter[logging.Logger]):
 class _Sender:
     """What contexts of one record and of a batch have in common."""
 
-    __slots__ = ("_open", "_scope", "_sends")
+    __slots__ = ("_allowed", "_open", "_scope", "_sends")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, allowed: tuple[str, ...] | None) -> None:
+        """`allowed` are the topics that can be sent to; None: any."""
         self._scope = scope
+        self._allowed = allowed
         self._sends: list[Write] | None = None
         self._open = True
 
@@ -86,11 +88,6 @@ class _Sender:
             self._sends.append(write)
 
     @property
-    def _allowed(self) -> tuple[str, ...] | None:
-        """The topics that can be sent to; None: any."""
-        raise NotImplementedError
-
-    @property
     def db(self) -> Any:
         """The connection whose transaction the record's outcome is part of.
 
@@ -122,13 +119,10 @@ class Context(_Sender):
 
     def __init__(self, work: Work, scope: Scope) -> None:
         self._scope = scope
+        self._allowed = work.handler.sends
         self._sends = None
         self._open = True
         self._work = work
-
-    @property
-    def _allowed(self) -> tuple[str, ...] | None:
-        return self._work.handler.sends
 
     @property
     def envelope(self) -> Envelope:
@@ -165,7 +159,7 @@ class Context(_Sender):
     @property
     def log(self) -> RecordLog:
         """A logger that tells app, topic, partition, offset, id and attempt."""
-        envelope = self.envelope
+        envelope = self._scope.known(self._work)
         return RecordLog(
             self._scope.log,
             {
@@ -206,11 +200,8 @@ class RecoveryContext(Context):
 
     def __init__(self, work: Work, scope: Scope) -> None:
         super().__init__(work, scope)
+        self._allowed = work.handler.recover_sends
         self._acked = False
-
-    @property
-    def _allowed(self) -> tuple[str, ...] | None:
-        return self._work.handler.recover_sends
 
     def ack(self) -> None:
         """The recovery takes care of the record: done when it returns, not buried or discarded."""
@@ -229,17 +220,12 @@ class RecoveryContext(Context):
 class BatchContext(_Sender):
     """What a batch handler can ask and say about its records."""
 
-    __slots__ = ("_contexts", "_failures", "_handler")
+    __slots__ = ("_contexts", "_failures")
 
     def __init__(self, works: Sequence[Work], scope: Scope) -> None:
-        super().__init__(scope)
-        self._handler = works[0].handler if works else None
+        super().__init__(scope, works[0].handler.sends if works else None)
         self._contexts = {id(work.record): Context(work, scope) for work in works}
         self._failures: dict[int, BaseException] = {}
-
-    @property
-    def _allowed(self) -> tuple[str, ...] | None:
-        return None if self._handler is None else self._handler.sends
 
     @property
     def log(self) -> logging.Logger:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Condition, RLock, get_ident
+from threading import Condition, RLock
 from typing import TYPE_CHECKING, Final
 
 from redrive.processing.judged import Judged
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import Report
-from redrive.processing.pool import Share
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.work import Lot, Result, Work
+from redrive.processing.work import Result, Work
 from redrive.record import Record
+from redrive.tuning import QUICK_LOTS
 
 if TYPE_CHECKING:
     from redrive.ports import Clock
     from redrive.processing.context import Context
+    from redrive.processing.scope import UnderWay
 
 Sink = Callable[[PartitionProcessor, Report], None]
 """Where outcomes go, to be made durable and settled. Called in the order of each lane, one at a
@@ -26,9 +28,6 @@ time: it takes note and comes back, it does not wait."""
 Listener = Callable[[], None]
 
 log: Final = logging.getLogger("redrive.processing")
-
-ENOUGH: Final = 2
-"""Lots of one partition under way at once, where handlers are quick."""
 
 
 class Dispatcher:
@@ -43,7 +42,6 @@ class Dispatcher:
         self.changed = Condition(lock)
         """Notified whenever something has changed: for whoever follows the work."""
         self._available = Condition(lock)
-        self._told: deque[tuple[Lot, list[Result]]] = deque()
         self._asleep = 0
         self._listener: Listener | None = None
         self._clock = clock
@@ -53,13 +51,11 @@ class Dispatcher:
         self._fresh: deque[PartitionProcessor] = deque()
         self._parked: deque[PartitionProcessor] = deque()
         self._leaving: list[PartitionProcessor] = []
-        """Those that were let go of while lots of theirs still run."""
+        """Those that were withdrawn or let go of while lots of theirs still run."""
         self._running = 0
         self._parked_running = 0
         self._parked_turn = False
         self._paused = False
-        self._at_once: Lot | None = None
-        """What the caller's thread runs by itself."""
 
     def add(self, processor: PartitionProcessor) -> None:
         """Take up a partition; calls that it has left behind, if it was here before, end first."""
@@ -76,14 +72,14 @@ class Dispatcher:
         with self.changed:
             processor.cut_lots()
             self._forget(processor)
+            self._leave(processor)
 
     def remove(self, processor: PartitionProcessor) -> None:
         """Let go of a partition: its lots end early, and their results no longer count."""
         with self.changed:
             processor.close()
             self._forget(processor)
-            if processor.running:
-                self._leaving.append(processor)
+            self._leave(processor)
             self._news()
 
     def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> bool:
@@ -104,11 +100,10 @@ class Dispatcher:
         """Let time pass; gives the time of the next thing that happens by itself."""
         upcoming: list[int] = []
         with self.changed:
-            self._take_told()
+            self._collect()
             now = self._clock.now()
             for processor in (*self._fresh, *self._parked):
-                self._tell(processor, processor.fresh.collect())
-                spread = processor.fresh.look_for_slow(now)
+                spread = processor.look_for_slow(now)
                 if spread is not None:
                     self._tell(processor, spread)
                     self._news()
@@ -150,34 +145,26 @@ class Dispatcher:
         """Have somebody told, within the lock, whenever there may be something to take."""
         self._listener = listener
 
-    def report(self, lot: Lot, results: list[Result]) -> None:
-        """Take the results of a lot, or those that were not told on the way."""
+    def report(self, lot: Lot) -> None:
+        """Take what came of a lot, as far as it was not collected on the way."""
         with self.changed:
-            self._take_results(lot, results, finished=True)
+            self._complete(lot)
             self._news()
 
-    def tell(self, lot: Lot, results: list[Result]) -> None:
-        """Take note of the results of a lot's first part, without waiting for anybody.
-
-        They are taken at the next tick, or by the next who is here: if a hundred threads waited for
-        each other only to say that a record is done, little else would get done.
-        """
-        self._told.append((lot, results))
-
-    def report_and_take(self, lot: Lot, results: list[Result]) -> Lot | None:
-        """Take the results of a lot, and hand out the next."""
+    def report_and_take(self, lot: Lot) -> Lot | None:
+        """Take what came of a lot, and hand out the next."""
         with self.changed:
-            self._take_results(lot, results, finished=True)
+            self._complete(lot)
             taken = self._take()
             self._news()
             return taken
 
     def goes_on(self, lot: Lot) -> bool:
-        """Whether a thread may keep its turn at a pool: nobody else waits for one.
+        """Whether a thread may go on with what it runs: nobody else waits for a thread.
 
         Without the lock: whoever comes meanwhile is seen at the next look.
         """
-        if not isinstance(lot, Share) or not lot.may_go_on:
+        if not lot.may_go_on:
             return False
         return lot.processor.fresh.alone and not any(
             each.ready for each in (*self._fresh, *self._parked) if each is not lot.processor
@@ -195,20 +182,12 @@ class Dispatcher:
             self._ended(lot)
             self._news()
 
-    def give_up(self, lot: Lot, error: BaseException) -> bool:
-        """Fail the record that a lot's thread does not come back from; False: it just did."""
+    def give_up(self, call: UnderWay, error: BaseException) -> None:
+        """End the lot of a call that was given up: its records have failed, those behind go on."""
         with self.changed:
-            self._take_told()
-            if lot.abandoned or lot.finished:
-                return False
-            left = len(lot.works) - lot.reported
-            if not left:
-                return False  # all its results are known: it has just come back
-            results: list[Result] = [error] * (left if lot.in_one_call else 1)
-            self._take_results(lot, results, finished=True)
-            lot.abandoned = True
+            call.lot.results.extend([error] * len(call.works))
+            self._end(call.lot)
             self._news()
-            return True
 
     def acknowledge(self, work: Work, context: Context, result: Result) -> None:
         """Take a manual acknowledgement."""
@@ -216,23 +195,6 @@ class Dispatcher:
             report = work.processor.acknowledge(work, context, result, self._clock.now())
             self._tell(work.processor, report)
             self._news()
-
-    def run_at_once(
-        self, processor: PartitionProcessor, records: Sequence[Record], until: float
-    ) -> int:
-        """Run the first of some records in the caller's thread; gives how many had their turn."""
-        stretch = None if self._paused else processor.fresh.at_once(records, self._clock.now())
-        if stretch is None:
-            return 0
-        stretch.thread, self._at_once = get_ident(), stretch
-        try:
-            stretch.run(until)
-        finally:
-            self._at_once = None
-        with self.changed:
-            self._tell(processor, processor.fresh.ran_at_once(stretch, records, self._clock.now()))
-            self._news()
-        return stretch.turns
 
     def pause(self) -> None:
         """Hand out nothing more; lots under way end after the record that runs now."""
@@ -262,7 +224,6 @@ class Dispatcher:
         """The lot whose record has been with its handler for longest; None: no handler runs."""
         with self.changed:
             lots = [lot for each in (*self._fresh, *self._parked) for lot in each.under_way]
-        lots += [] if self._at_once is None else [self._at_once]
         begun = [lot for lot in lots if lot.current is not None and not lot.abandoned]
         return min(begun, key=lambda lot: lot.since, default=None)
 
@@ -270,7 +231,7 @@ class Dispatcher:
     def idle(self) -> bool:
         """Whether nothing runs and nothing may run now."""
         with self.changed:
-            self._take_told()
+            self._collect()
             return not self._running and not any(
                 processor.ready for processor in (*self._fresh, *self._parked)
             )
@@ -282,7 +243,7 @@ class Dispatcher:
         for _ in range(len(queue)):
             processor = queue[0]
             queue.rotate(-1)
-            if processor.quick and processor.running >= ENOUGH:
+            if processor.quick and processor.brisk >= QUICK_LOTS:
                 continue
             if self._leaving and self._is_held_up(processor):
                 continue
@@ -304,38 +265,26 @@ class Dispatcher:
                 return lot
         return None
 
-    def _take_told(self) -> None:
-        """Take what was told: in the order in which it came, and at once what can be."""
-        told = self._told
-        reports: dict[PartitionProcessor, Report] = {}
-        while told:
-            lot, results = told.popleft()
-            if lot.abandoned:
-                continue
-            report = reports.setdefault(lot.processor, Report())
-            if not lot.processor.take_successes(lot, results, report):
-                self._tell(lot.processor, reports.pop(lot.processor))
-                self._complete(lot, results, finished=False)
-        for processor, report in reports.items():
-            self._tell(processor, report)
+    def _collect(self) -> None:
+        """Take what is done of all that runs: whoever hangs withholds nobody else's.
 
-    def _take_results(self, lot: Lot, results: list[Result], *, finished: bool) -> None:
-        if self._told:
-            self._take_told()
-        self._complete(lot, results, finished=finished)
+        Threads do not say that a record is done: if a hundred of them waited for each other to say
+        so, little else would get done.
+        """
+        for processor in (*self._fresh, *self._parked, *self._leaving):
+            if processor.running:
+                self._tell(processor, processor.collect())
 
-    def _complete(self, lot: Lot, results: list[Result], *, finished: bool) -> None:
+    def _complete(self, lot: Lot) -> None:
+        if not lot.abandoned:  # else it has ended, and nothing that comes late counts
+            self._end(lot)
+
+    def _end(self, lot: Lot) -> None:
         # Within the lock: the next record of a lane must not be told of before this one.
-        if lot.abandoned:
-            return
-        processor = lot.processor
-        now = self._clock.now()
-        self._tell(processor, processor.complete(lot, results, now, finished=finished))
-        if finished:
-            self._ended(lot)
+        self._tell(lot.processor, lot.processor.end(lot, self._clock.now()))
+        self._ended(lot)
 
     def _ended(self, lot: Lot) -> None:
-        lot.finished = True
         if self._leaving and not lot.processor.running:
             self._leaving = [each for each in self._leaving if each is not lot.processor]
         self._running -= 1
@@ -360,11 +309,15 @@ class Dispatcher:
     def _ready_lots(self) -> int:
         """How many could be taken, at most: enough to know how many threads to wake."""
         return sum(
-            processor.ready if not processor.quick else max(0, ENOUGH - processor.running)
+            processor.ready if not processor.quick else max(0, QUICK_LOTS - processor.brisk)
             for queue in (self._fresh, self._parked)
             for processor in queue
             if processor.ready
         )
+
+    def _leave(self, processor: PartitionProcessor) -> None:
+        if processor.running and processor not in self._leaving:
+            self._leaving.append(processor)
 
     def _is_held_up(self, processor: PartitionProcessor) -> bool:
         """Whether the same keys may still be under way, from before its partition was let go of."""

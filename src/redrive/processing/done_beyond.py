@@ -9,6 +9,7 @@ end, and then simply runs again. Other words may stand before it: see `notes.py`
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -92,6 +93,17 @@ def decode(position: Position) -> list[Range]:
         done.append((offset + gap, offset + gap + length))
         offset += gap + length
     return done
+
+
+def still_at(offset: int, done: Sequence[Range], limit: int = METADATA_LIMIT) -> Position:
+    """This offset, with what of the ranges lies beyond it and nothing else."""
+    return Position(offset, encode(offset, merge(done, (), offset), limit) if done else "")
+
+
+def includes(done: Sequence[Range], offset: int) -> bool:
+    """Whether an offset is in one of the ascending ranges."""
+    place = bisect_right(done, offset, key=lambda one: one[0]) - 1
+    return place >= 0 and offset < done[place][1]
 
 
 def _room(limit: int) -> int:

@@ -11,19 +11,17 @@ from math import inf
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from redrive.processing import calling, hanging
+from redrive.processing import hanging
 from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.lots import Lot
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope, Units
-from redrive.processing.work import Lot, Result
 from redrive.threads import start_thread, watched
+from redrive.tuning import JOIN_STEP, LOOP_ANSWERS_WITHIN
 
 log: Final = logging.getLogger("redrive.processing")
 
 _T = TypeVar("_T")
-_JOIN: Final = 0.1
-_ANSWERS: Final = 5.0
-"""Seconds in which an event loop answers, unless a handler blocks it."""
 
 
 class AsyncExecutor:
@@ -66,7 +64,7 @@ class AsyncExecutor:
         self._closing = True
         self._dispatcher.wake_all()
         idle = self._submit(self._wait_until_idle(within))
-        if not self._is_answered(idle, within + _ANSWERS):
+        if not self._is_answered(idle, within + LOOP_ANSWERS_WITHIN):
             log.error(
                 "the event loop does not answer: a handler blocks it. It is left behind, and"
                 " resources are not closed. It is here:\n%s",
@@ -84,7 +82,7 @@ class AsyncExecutor:
         """Whether the loop has answered; it does not while it is blocked, or when it has died."""
         until = monotonic() + within
         while not word.done() and self._thread.is_alive() and monotonic() < until:
-            futures.wait([word], _JOIN)
+            futures.wait([word], JOIN_STEP)
         return word.done()
 
     def give_up_hung(self) -> int:
@@ -126,13 +124,13 @@ class AsyncExecutor:
         for task in left:
             task.cancel()
         if left:
-            self._loop.run_until_complete(asyncio.wait(left, timeout=_JOIN))
+            self._loop.run_until_complete(asyncio.wait(left, timeout=JOIN_STEP))
         self._loop.close()
 
     def _stop_loop(self, *, wait: bool = True) -> None:
         self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(None if wait else _JOIN)  # while a handler blocks it, it goes on
+        self._thread.join(None if wait else JOIN_STEP)  # while a handler blocks it, it goes on
         self._beside.shutdown(wait=wait, cancel_futures=not wait)
 
     def _tell_loop(self) -> None:
@@ -181,11 +179,14 @@ class AsyncExecutor:
         if self._scope.units is not None:
             await self._run_unit(self._scope.units, lot)
             return None if self._closing else self._dispatcher.take()
-        results = await self._run(lot)
+        if lot.is_async:
+            await lot.run_async()
+        else:
+            await self._run_beside(lot, lot.run)
         if self._closing:
-            self._dispatcher.report(lot, results)
+            self._dispatcher.report(lot)
             return None
-        return self._dispatcher.report_and_take(lot, results)
+        return self._dispatcher.report_and_take(lot)
 
     async def _run_unit(self, units: Units, lot: Lot) -> None:
         if lot.is_async:
@@ -208,25 +209,18 @@ class AsyncExecutor:
             lot.abandoned = True  # that they are ended now is nothing against their records
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks, timeout=_JOIN)
+        await asyncio.wait(self._tasks, timeout=JOIN_STEP)
         return False
 
-    async def _run(self, lot: Lot) -> list[Result]:
-        tell = calling.teller(self._dispatcher, lot)
-        if lot.is_async:
-            return await calling.run_async(lot, self._scope, tell)
-        return await self._run_beside(lot, partial(calling.run, lot, self._scope, tell)) or []
-
-    async def _run_beside(self, lot: Lot, run: Callable[[], _T]) -> _T | None:
-        """What it gives; None: it was given up."""
+    async def _run_beside(self, lot: Lot, run: Callable[[], None]) -> None:
+        """Run a lot on a thread; it comes back at once when the lot is given up."""
         call = self._loop.run_in_executor(self._beside, run)
         self._waiting[lot] = call
         try:
-            return await call
+            await call
         except asyncio.CancelledError:
             if not lot.abandoned:
                 raise
-            return None
         finally:
             self._waiting.pop(lot, None)
 

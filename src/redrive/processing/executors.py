@@ -8,21 +8,22 @@ from functools import partial
 from math import inf
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from redrive.processing import calling, hanging
+from redrive.coroutines import run_sync
+from redrive.processing import hanging
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.event_loop import AsyncExecutor
-from redrive.processing.resources import Resources, without_loop
+from redrive.processing.lots import Lot
+from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope, Units
-from redrive.processing.work import Lot
 from redrive.threads import start_thread
+from redrive.tuning import JOIN_STEP
 
 if TYPE_CHECKING:
     from redrive.app import App
 
 _T = TypeVar("_T")
-_JOIN: Final = 0.1
 
 
 class Executor(Protocol):
@@ -63,6 +64,7 @@ class InlineExecutor:
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources."""
         self._dispatcher = dispatcher
+        self._scope.threads = 1
         self._scope.acknowledge = dispatcher.acknowledge
         try:
             self._scope.resources = self._with_resources(self._resources.open())
@@ -81,12 +83,11 @@ class InlineExecutor:
             if self._scope.units is not None:
                 self._run_unit(self._scope.units, lot, until)
                 continue
-            tell = calling.teller(self._dispatcher, lot)
             if lot.is_async:
-                results = self._wait(calling.run_async(lot, self._scope, tell))
+                self._wait(lot.run_async())
             else:
-                results = calling.run(lot, self._scope, tell, until)
-            self._dispatcher.report(lot, results)
+                lot.run(until)
+            self._dispatcher.report(lot)
         return lots
 
     def _run_unit(self, units: Units, lot: Lot, until: float) -> None:
@@ -113,7 +114,7 @@ class InlineExecutor:
 
     def _with_resources(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         # Without async resources there is no need of a loop: tests that have their own can use it.
-        return self._wait(coroutine) if self._resources.is_async else without_loop(coroutine)
+        return self._wait(coroutine) if self._resources.is_async else run_sync(coroutine)
 
     def _wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         return self._loop.run(coroutine)
@@ -133,8 +134,8 @@ class ThreadExecutor:
         """Open the resources, then begin to take lots."""
         self._dispatcher = dispatcher
         self._scope.acknowledge = dispatcher.acknowledge
-        self._scope.many_threads = self._concurrency > 1
-        self._scope.resources = without_loop(self._resources.open())
+        self._scope.threads = self._concurrency
+        self._scope.resources = run_sync(self._resources.open())
         for _ in range(self._concurrency):
             self._start_thread()
 
@@ -157,8 +158,8 @@ class ThreadExecutor:
         until = monotonic() + within
         for thread in self._threads:
             while thread.is_alive() and not self._is_lost(thread) and monotonic() < until:
-                thread.join(_JOIN)
-        without_loop(self._resources.close())
+                thread.join(JOIN_STEP)
+        run_sync(self._resources.close())
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self, instead: hanging.GivenUp | None) -> None:
@@ -173,15 +174,15 @@ class ThreadExecutor:
                     return  # another thread has its place by now
                 continue
             while lot is not None:
-                results = calling.run(lot, scope, calling.teller(dispatcher, lot))
+                lot.run()
                 if lot.abandoned:
                     return  # another thread has its place by now
                 if self._closing:
-                    dispatcher.report(lot, results)
+                    dispatcher.report(lot)
                     return
                 if dispatcher.goes_on(lot):
                     continue
-                lot = dispatcher.report_and_take(lot, results)
+                lot = dispatcher.report_and_take(lot)
 
     def _is_closing(self) -> bool:
         return self._closing

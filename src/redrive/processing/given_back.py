@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from redrive.tuning import MOST_GIVEN_BACK
 
 if TYPE_CHECKING:
     from redrive.processing.acks import AckTracker
     from redrive.processing.lanes import Lanes
     from redrive.processing.outcomes import Report
     from redrive.processing.work import Lane, Work
-
-_MOST: Final = 10_000
 
 
 class GivenBack:
@@ -19,11 +19,10 @@ class GivenBack:
     Bounded: when it is full the oldest count is forgotten, and that record starts at one again.
     """
 
-    def __init__(self, tracker: AckTracker, lanes: Lanes, most: int = _MOST) -> None:
+    def __init__(self, tracker: AckTracker, lanes: Lanes, most: int = MOST_GIVEN_BACK) -> None:
         self.goes_back = False
         """Whether reading has to go back before anything more is taken in."""
         self._tracker = tracker
-        self._epoch = tracker.epoch
         self._lanes = lanes
         self._most = most
         self._counts: dict[int, tuple[int, int]] = {}
@@ -53,7 +52,7 @@ class GivenBack:
         return stay
 
     def taken_up(self, offset: int) -> tuple[int, int | None]:
-        """The number of the next try of a record that was read, and when it may begin."""
+        """The number of the next try of a record that was read, and its steady time."""
         return self._counts.pop(offset, (1, None))
 
     def take_seek(self) -> int | None:
@@ -74,4 +73,4 @@ class GivenBack:
         self.goes_back = True
 
     def _return(self, works: list[Work]) -> None:
-        self._tracker.give_back([work.offset for work in works], self._epoch)
+        self._tracker.give_back([work.offset for work in works])

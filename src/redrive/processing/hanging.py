@@ -36,17 +36,19 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[GivenUp]:
     given_up: list[GivenUp] = []
     now = monotonic()
     for thread, call in list(scope.under_way.items()):
-        timeout = call.work.handler.timeout
+        handler, record = call.lot.handler, call.works[0].record
+        timeout = handler.timeout
         if timeout is None or now - call.since < timeout / 1000 or call.lot.abandoned:
             continue
         stack = stack_of(thread)
+        if not scope.take_over(thread, call):
+            continue
         error = HandlerTimeout(
-            f"the handler of {call.work.handler.topic!r} did not end within {timeout} ms"
-            f" for {call.work.record.place}"
+            f"the handler of {handler.topic!r} did not end within {timeout} ms for {record.place}"
         )
         in_unit = scope.units is not None
-        if not (scope.take_over(thread, call) if in_unit else dispatcher.give_up(call.lot, error)):
-            continue
+        if not in_unit:
+            dispatcher.give_up(call, error)
         log.error(
             "%s; %sits policy decides about the record. Its thread cannot be ended: it is replaced,"
             " and lost until the handler returns. It is here:\n%s",
@@ -55,9 +57,9 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher) -> list[GivenUp]:
             stack,
             extra={
                 "app": scope.app.name,
-                "topic": call.work.record.topic,
-                "partition": call.work.record.partition,
-                "offset": call.work.record.offset,
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
             },
         )
         given_up.append(GivenUp(call, error))

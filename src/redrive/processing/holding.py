@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from redrive.processing.outcomes import Subject
 from redrive.processing.work import Work
 
 
@@ -16,16 +17,16 @@ class Holding:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Work]] = []
+        self._heap: list[tuple[int, int, Work | Subject]] = []
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def add(self, work: Work, due: int) -> None:
+    def add(self, work: Work | Subject, due: int) -> None:
         """Hold a record until it is due."""
         heappush(self._heap, (due, work.offset, work))
 
-    def take(self, now: int) -> Iterator[tuple[Work, int]]:
+    def take(self, now: int) -> Iterator[tuple[Work | Subject, int]]:
         """The records that are due, with their due times."""
         while self._heap and self._heap[0][0] <= now:
             due, _, work = heappop(self._heap)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import Report
-from redrive.processing.work import Lot, Work
+from redrive.processing.work import Work
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope

@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from redrive.processing.work import Lane, Work
+from redrive.tuning import LARGE_LOT, LARGE_LOT_SECONDS, LOT, QUICK_RECORD
 
 if TYPE_CHECKING:
     from redrive.choices import Ordering
     from redrive.record import Record
-
-LOT: Final = 64
-"""The most records handed to a thread at once: handing over one by one costs more than running."""
-
-LARGE_LOT: Final = 500
-"""Of lanes with much to do, and where handlers are quick."""
-LARGE_LOT_SECONDS: Final = 1.0
-"""How long a large lot of a lane with much to do takes, at most, as far as can be known."""
-QUICK: Final = 0.0001
-"""Seconds per record, below which lots are large, of several lanes, and run by few threads."""
 
 
 class LongLanes:
@@ -197,7 +188,7 @@ class Lanes:
         """
         now = seconds / records
         self._pace = now if self._pace is None else 0.8 * self._pace + 0.2 * now
-        self.quick = self._pace < QUICK
+        self.quick = self._pace < QUICK_RECORD
 
     def put_back(self, works: list[Work], *, until: int | None = None) -> None:
         """Return records of a lot to where they were, in their order.

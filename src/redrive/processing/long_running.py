@@ -11,16 +11,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from redrive.processing.hanging import stack_of
+from redrive.tuning import LONG_RUNNING, LONG_RUNNING_EVERY
 
 if TYPE_CHECKING:
     from redrive.processing.dispatcher import Dispatcher
-    from redrive.processing.work import Lot
+    from redrive.processing.lots import Lot
 
 log: Final = logging.getLogger("redrive.processing")
-
-LONG: Final = 30.0
-"""Seconds after which a handler is spoken of; then each time after twice as long."""
-EVERY: Final = 1.0
 
 
 class LongRunning:
@@ -29,7 +26,7 @@ class LongRunning:
     def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float] = monotonic) -> None:
         self._dispatcher = dispatcher
         self._clock = clock
-        self._patience = LONG
+        self._patience = LONG_RUNNING
         self._looked = -inf
 
     def seconds(self) -> float:
@@ -43,7 +40,7 @@ class LongRunning:
         over = Event()
 
         def watch() -> None:
-            while not over.wait(EVERY):
+            while not over.wait(LONG_RUNNING_EVERY):
                 self.look()
 
         thread = Thread(target=watch, name="redrive-watch", daemon=True)
@@ -56,13 +53,13 @@ class LongRunning:
 
     def look(self) -> None:
         """Say which one takes long; asked more often than that, it looks once a second."""
-        if self._clock() - self._looked < EVERY:
+        if self._clock() - self._looked < LONG_RUNNING_EVERY:
             return
         self._looked = self._clock()
         lot = self._dispatcher.oldest()
         seconds = 0.0 if lot is None else self._clock() - lot.since
-        if lot is None or seconds < LONG:
-            self._patience = LONG
+        if lot is None or seconds < LONG_RUNNING:
+            self._patience = LONG_RUNNING
         elif seconds >= self._patience and lot.handler.timeout is None:  # else that will be over
             self._patience = 2 * seconds
             _say(lot, seconds)

@@ -19,6 +19,8 @@ RUN: Final = "s1"
 """The run on Spark that committed the offset."""
 BEGUN: Final = "b1"
 """The task that was about to run the record at the offset, alone, on Spark."""
+MOVED: Final = "m1"
+"""The new name of the app, which has taken this progress over."""
 ROOM: Final = 200
 """Bytes that are left for notes beside what is complete beyond the offset."""
 

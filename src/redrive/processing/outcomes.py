@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from redrive.decisions import Bury, Discard, Park
 from redrive.envelope import Envelope, user_headers
@@ -37,6 +38,7 @@ class Outcome:
 Sent: TypeAlias = "tuple[int, list[Write], Work | Record]"
 """A plain tuple: one is made for each record. A fresh record that nobody made a work of is told
 from others by being a record."""
+_offset: Final = itemgetter(0)
 
 
 class Report:
@@ -62,7 +64,7 @@ class Report:
         """The offsets of all of them."""
         return [
             *self.done,
-            *[offset for offset, _, _ in self.sent],
+            *map(_offset, self.sent),
             *[outcome.offset for outcome in self.outcomes],
         ]
 
@@ -70,7 +72,7 @@ class Report:
 def durable(report: Report) -> Report:
     """The same outcomes, with nothing left to write."""
     rest = Report()
-    rest.done = [*report.done, *(offset for offset, _, _ in report.sent)]
+    rest.done = [*report.done, *map(_offset, report.sent)]
     rest.outcomes = [replace(each, writes=(), sends=()) for each in report.outcomes]
     return rest
 
@@ -91,9 +93,24 @@ def park(app: App, subject: Subject, to: Park, error: BaseException | None) -> O
     return Outcome("park", offset, record, (write,), envelope=moved, error=error)
 
 
-def hop(app: App, subject: Subject, to: Park) -> Outcome:
-    """To the next delay topic on the way to a time that no single delay reaches."""
-    return replace(park(app, subject, to, None), kind="hop", reason="on its way")
+def hop(
+    app: App,
+    subject: Subject,
+    to: Park,
+    here: str,
+    *,
+    reason: str = "on its way",
+    error: BaseException | None = None,
+) -> Outcome:
+    """To the next delay topic: its time has not come, or that of its handler, as the error says.
+
+    One that no policy has may not exist: then it stays in the topic `here`.
+    """
+    moved = park(app, subject, to, error)
+    (write,) = moved.writes
+    if write.topic not in app.delay_topics:
+        write = write._replace(topic=here)
+    return replace(moved, kind="hop", reason=reason, writes=(write,))
 
 
 def to_origin(subject: Subject) -> Outcome:

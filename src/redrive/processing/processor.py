@@ -10,24 +10,25 @@ from redrive import decisions
 from redrive.errors import HandlerTimeout, PublishError
 from redrive.guarantees import GUARANTEES
 from redrive.processing import outcomes
-from redrive.processing.at_once import Turn
 from redrive.processing.fresh import Fresh
 from redrive.processing.given_back import GivenBack
 from redrive.processing.holding import Holding
 from redrive.processing.judged import Judged
 from redrive.processing.lanes import Lanes
+from redrive.processing.lots import Lot
 from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.processing.reception import Reception
 from redrive.processing.unacked import Unacked
 from redrive.processing.verdicts import Verdicts
 from redrive.processing.work import (
+    BEHIND,
     DUPLICATE,
     Lane,
-    Lot,
     Pending,
     Result,
     TakenCareOf,
     Work,
+    takes_long,
 )
 from redrive.record import Record, TopicPartition
 
@@ -59,7 +60,6 @@ class PartitionProcessor:
         self.partition = partition
         self.delay = delay
         self.tracker = tracker
-        self.epoch = tracker.epoch
         self.closed = False
         together = GUARANTEES[self.app.delivery].database
         self._verdicts = Verdicts(scope)
@@ -97,10 +97,11 @@ class PartitionProcessor:
     def due(self, now: int) -> Report:
         """Make ready what has waited long enough; some records need no handler for what is next."""
         report = Report()
-        self._lanes.wake(now)
+        steady = self.scope.steady(now)
+        self._lanes.wake(steady)
         for work, due in self._holding.take(now):
             self._reception.release(work, due, now, report)
-        for work in self._unacked.overdue(now):
+        for work in self._unacked.take_overdue(steady):
             error = HandlerTimeout(
                 f"{work.record.place} was not acknowledged within its handler's time-out"
             )
@@ -109,8 +110,13 @@ class PartitionProcessor:
 
     def next_due(self) -> int | None:
         """When `due` has something to do; None: not by itself."""
-        times = (self._lanes.next_wake(), self._holding.next_due(), self._unacked.next_end())
-        return min((time for time in times if time is not None), default=None)
+        held = self._holding.next_due()
+        waits = [
+            self.scope.on_the_clock(time)
+            for time in (self._lanes.next_wake(), self._unacked.next_end())
+            if time is not None
+        ]
+        return min(waits if held is None else [held, *waits], default=None)
 
     # Work goes out
 
@@ -133,6 +139,11 @@ class PartitionProcessor:
     def running(self) -> int:
         """How many lots are under way."""
         return len(self._lots)
+
+    @property
+    def brisk(self) -> int:
+        """How many of them have not been with one record for long."""
+        return sum(not takes_long(lot.since) for lot in self._lots)
 
     @property
     def unacked(self) -> int:
@@ -161,34 +172,64 @@ class PartitionProcessor:
 
     # Results come back
 
-    def complete(
-        self, lot: Lot, results: Sequence[Result], now: int, *, finished: bool = True
-    ) -> Report:
-        """Take the results of the next records of a lot; those without one go back to their place.
+    def collect(self) -> Report:
+        """Take what is done of lots that are still under way."""
+        report = Report()
+        if not self.closed:
+            for lot in self._lots:
+                lot.collect(report)
+        return report
 
-        With `finished=False` the lot goes on, and the rest is yet to come.
-        """
-        if self.closed:
-            self._lots.discard(lot)
-            return Report()
-        if isinstance(lot, Turn):
-            return self.fresh.end(lot, now)
-        report = self._complete(lot, results, now, finished=finished)
+    def look_for_slow(self, now: int) -> Report | None:
+        """Let those go on that wait for a record that takes long, and need not; None: none does."""
+        report = self.fresh.look_for_slow(now)
+        for lot in self._lots:
+            # With one lane, all have to wait for it.
+            if len(lot.lanes) != 1 and 0 < len(lot.todo) < len(lot.works) and takes_long(lot.since):
+                report = Report() if report is None else report
+                self._cut(lot, report)
+        if report is None and self.quick and self.ready and self.brisk < len(self._lots):
+            return Report()  # nothing has come of it, but others may begin
+        return report
+
+    def _cut(self, lot: Lot, report: Report) -> None:
+        """Take those away from a lot that have not begun; they wait where they were."""
+        rest = lot.take_todo()
+        # Only now: of those that had begun but for one, the results are there.
+        lot.collect(report)
+        self._lanes.put_back(rest)
+        under_way = {work.lane for work in lot.works[lot.reported :]}
+        for lane in lot.lanes:
+            if lane not in under_way:
+                self._lanes.free(lane)
+        lot.lanes = [lane for lane in lot.lanes if lane in under_way]
+
+    def end(self, lot: Lot, now: int) -> Report:
+        """Take what came of a lot; if the partition was taken away, nothing of it counts."""
+        self._lots.discard(lot)
+        return Report() if self.closed else lot.end(now)
+
+    def complete(self, lot: Lot, now: int) -> Report:
+        """Take the rest of a lot's results; records without one go back to their place."""
+        report = Report()
+        self._complete(lot, now, report)
         self.fresh.look_at_pace(now, report)
         return report
 
-    def _complete(self, lot: Lot, results: Sequence[Result], now: int, *, finished: bool) -> Report:
-        report = Report()
-        start, lot.reported = lot.reported, lot.reported + len(results)
-        works = lot.works[start : lot.reported]
+    def _complete(self, lot: Lot, now: int, report: Report) -> None:
+        start, lot.reported = lot.reported, len(lot.results)
+        works, results = lot.works[start : lot.reported], lot.results[start:]
         holds: dict[Lane | None, int] = {}
         again: list[Work] = []
+        behind: list[Work] = []
         slow = lot.recovering
         for work, result in zip(works, results, strict=True):
             if result is None and not slow:
                 report.done.append(work.offset)
             elif type(result) is list and not slow:
                 report.sent.append((work.offset, result, work))
+            elif result is BEHIND:
+                behind.append(work)
             else:
                 wait = self._result(work, result, now, report)
                 if wait is not None:
@@ -196,29 +237,12 @@ class PartitionProcessor:
                     holds[work.lane] = max(wait, holds.get(work.lane, 0))
                 elif work in self._unacked:
                     lot.let_go(work.lane)  # its key waits for the acknowledgement, not for the lot
-        if finished:
-            self._lots.discard(lot)
-            if lot.seconds is not None and lot.reported and not lot.recovering:
-                self._lanes.note_pace(lot.seconds, lot.reported)
+        if lot.seconds is not None and lot.reported and not lot.recovering:
+            self._lanes.note_pace(lot.seconds, lot.reported)
         if report.given_back:
             self.fresh.spread(now, report)  # they stand behind it, and go back with it
             self._given_back.take(report)
-        self._put_back(lot, again, holds, finished=finished)
-        return report
-
-    def take_successes(self, lot: Lot, results: Sequence[Result], report: Report) -> bool:
-        """Add the next results of a lot that goes on to a report, if all are successes."""
-        if self.closed or lot.recovering:
-            return False
-        if not all(result is None or type(result) is list for result in results):
-            return False
-        start, lot.reported = lot.reported, lot.reported + len(results)
-        for work, result in zip(lot.works[start : lot.reported], results, strict=True):
-            if result is None:
-                report.done.append(work.offset)
-            else:
-                report.sent.append((work.offset, result, work))  # type: ignore[arg-type]  # -- a list
-        return True
+        self._put_back(lot, again, behind, holds)
 
     def judge(self, work: Work, result: Result, now: int, judged: Judged) -> None:
         """Decide about one result of a lot, without acting on it.
@@ -256,6 +280,7 @@ class PartitionProcessor:
         if self.closed or work.awaited is not context:
             return report  # too late: that call has timed out, or was heard before
         if work in self._unacked:
+            self._unacked.forget(work)
             self._settle_ack(work, result, now, report)
         else:
             work.awaited = None
@@ -264,7 +289,7 @@ class PartitionProcessor:
 
     def settle(self, offsets: Sequence[int]) -> None:
         """These are complete: what they wrote is durable."""
-        self.tracker.complete(offsets, self.epoch)
+        self.tracker.complete(offsets)
 
     def forget(self, buried: Sequence[Outcome]) -> bool:
         """Forget the ids of records that ended outside a unit of work; gives whether it is done."""
@@ -328,19 +353,17 @@ class PartitionProcessor:
         self.cut_lots()
 
     def _put_back(
-        self, lot: Lot, again: list[Work], holds: dict[Lane | None, int], *, finished: bool
+        self, lot: Lot, again: list[Work], behind: list[Work], holds: dict[Lane | None, int]
     ) -> None:
         for work in again:
             if work.lane is None:
                 self._lanes.put_back([work], until=holds[None])
-        rest = lot.works[lot.reported :] if finished else []
-        rest = self._given_back.not_behind(rest)
+        rest = self._given_back.not_behind([*behind, *lot.works[lot.reported :]])
         self._lanes.put_back([*(work for work in again if work.lane is not None), *rest])
-        for lane in lot.lanes if finished else ():
+        for lane in lot.lanes:
             self._lanes.free(lane, until=holds.get(lane))
 
     def _settle_ack(self, work: Work, result: Result, now: int, report: Report) -> None:
-        self._unacked.forget(work)
         wait = self._result(work, result, now, report)
         self._given_back.take(report)
         if wait is not None:
@@ -349,10 +372,10 @@ class PartitionProcessor:
             self._lanes.free(work.lane, until=wait)
 
     def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
-        """Act on one result; gives the time until which the record waits to be called again."""
+        """Act on one result; returns the steady time until which the record waits for a call."""
         result = self._unacked.first_word(work, result)
         if isinstance(result, Pending):
-            self._unacked.expect(work, now)
+            self._unacked.expect(work, self.scope.steady(now))
             return None
         work.awaited = None
         if isinstance(result, BaseException):

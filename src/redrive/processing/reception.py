@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from redrive import decisions
 from redrive import envelope as envelopes
-from redrive.processing import intake, outcomes
+from redrive.processing import classification, outcomes
 from redrive.processing.outcomes import Outcome, Report, Subject
 from redrive.processing.verdicts import past_error
 from redrive.processing.work import Work
@@ -60,8 +61,18 @@ class Reception:
         if plain:
             self._lanes.extend(plain)
 
-    def release(self, work: Work, due: int, now: int, report: Report) -> bool:
-        """Act on a record of a delay topic; True: it has to wait."""
+    def release(self, work: Work | Subject, due: int, now: int, report: Report) -> bool:
+        """Act on a record of a delay topic; True: it has to wait.
+
+        A subject is one that this version of the app has no handler for.
+        """
+        here = self._processor.partition.topic
+        if isinstance(work, Subject):
+            outcome = self._verdicts.unhandled(work, now, due, self._delay or 0, here)
+            if outcome is None:
+                return True
+            report.outcomes.append(outcome)
+            return False
         envelope = self._scope.envelope(work)
         release = work.handler.retry.release(envelope, now, due, self._delay or 0)
         match release:
@@ -73,7 +84,7 @@ class Reception:
                     self._lanes.add(work)
             case decisions.Park():
                 report.outcomes.append(
-                    outcomes.hop(self._app, self._verdicts.subject(work), release)
+                    outcomes.hop(self._app, self._verdicts.subject(work), release, here)
                 )
             case decisions.ToOrigin():
                 report.outcomes.append(outcomes.to_origin(self._verdicts.subject(work)))
@@ -92,7 +103,7 @@ class Reception:
     ) -> Report:
         """End a record without calling anybody."""
         judged = self._judged(record)
-        known = judged.envelope if isinstance(judged, intake.Ours) else None
+        known = judged.envelope if isinstance(judged, classification.Ours) else None
         seen = record if known is None else envelopes.at_origin(record, known)
         envelope = (known or self._verdicts.origin_envelope(record, now)).failed(error)
         report = Report()
@@ -101,17 +112,18 @@ class Reception:
         )
         return report
 
-    def _judged(self, record: Record) -> intake.Intake:
-        return intake.judge(record, self._app.name, in_delay_topic=self._delay is not None)
+    def _judged(self, record: Record) -> classification.Intake:
+        app, in_delay_topic = self._app, self._delay is not None
+        return classification.judge(record, app.name, in_delay_topic=in_delay_topic, was=app.was)
 
     def _take_in_one(self, record: Record, now: int, report: Report) -> None:
         match self._judged(record):
-            case intake.Foreign(app):
+            case classification.Foreign(app):
                 reason = f"for the app {app}"
                 report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
-            case intake.Broken(error):
+            case classification.Broken(error):
                 report.outcomes += self.bury(record, _BROKEN, error, now).outcomes
-            case intake.Ours(envelope):
+            case classification.Ours(envelope):
                 self._accept(record, now, envelope, report)
 
     def _accept(self, record: Record, now: int, envelope: Envelope | None, report: Report) -> None:
@@ -120,16 +132,30 @@ class Reception:
         seen = record if envelope is None else envelopes.at_origin(record, envelope)
         if handler is None:
             known = envelope or self._verdicts.origin_envelope(record, now)
-            report.outcomes.append(self._verdicts.orphan(Subject(record.offset, seen, known)))
+            orphan = Subject(record.offset, seen, known)
+            if self._delay is None:
+                report.outcomes.append(self._verdicts.orphan(orphan))
+            else:
+                self._hold(orphan, self._due(record, known), now, report)
             return
+        if envelope is not None and envelope.unhandled_since is not None:
+            envelope = replace(envelope, unhandled_since=None)
         work = Work(self._processor, seen, handler, record.offset, now, envelope)
         work.tries, until = self._given_back.taken_up(record.offset)
         if self._delay is None or envelope is None:
             if envelope is not None and envelope.due is not None and envelope.due > now:
-                until = max(until or 0, envelope.due)
+                until = max(until or 0, self._scope.steady(envelope.due))
             self._lanes.add(work, until=until)
             return
+        due = self._due(record, envelope)
+        if until is not None:
+            due = max(due, self._scope.on_the_clock(until))
+        self._hold(work, due, now, report)
+
+    def _due(self, record: Record, envelope: Envelope) -> int:
         # The broker's clock counts as well as ours: never early, whichever of them is ahead.
-        due = max(envelope.due or 0, (record.timestamp or 0) + self._delay, until or 0)
+        return max(envelope.due or 0, (record.timestamp or 0) + (self._delay or 0))
+
+    def _hold(self, work: Work | Subject, due: int, now: int, report: Report) -> None:
         if self.release(work, due, now, report):
             self._holding.add(work, due)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from redrive.envelope import text_of
 from redrive.errors import ConfigurationError, ResourceError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from redrive.app import App
 
 _Opened = Generator[Any, None, None] | AsyncGenerator[Any, None]
-_T = TypeVar("_T")
 _NOTHING: Final = object()
 
 log: Final = logging.getLogger("redrive.processing")
@@ -104,13 +103,3 @@ async def _rest(generator: _Opened) -> None:
 
 def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text_of(error)}"
-
-
-def without_loop(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never waits: sync resources need no event loop."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # -- StopIteration is not generic
-    coroutine.close()
-    raise AssertionError("a sync resource waited for an event loop")

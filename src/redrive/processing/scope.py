@@ -19,7 +19,7 @@ from redrive.guarantees import GUARANTEES
 from redrive.handler import name_of
 from redrive.processing.causes import Tally
 from redrive.processing.lanes import LongLanes
-from redrive.processing.work import Lot, Result, Work
+from redrive.processing.work import Result, Work
 from redrive.record import IdentifiedWrite, Record, Write
 from redrive.threads import OnDeath, raise_ctrl_c
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from redrive.ports import Clock
     from redrive.processing.context import Context
     from redrive.processing.dispatcher import Dispatcher
+    from redrive.processing.lots import Lot
 
 
 class UnderWay(NamedTuple):
     """A call of a handler that has a time-out."""
 
     lot: Lot
-    work: Work
+    works: Sequence[Work]
+    """The records of the call; all before them in the lot have their results."""
     since: float
     """On the monotonic clock."""
-    works: Sequence[Work] = ()
-    """All of the call, where it is part of a unit of work."""
 
 
 class GivenUpError(RedriveError):
@@ -108,8 +108,8 @@ class Scope:
         """Why records fail, until somebody takes it to tell the operator."""
         self.units: Units | None = None
         """How lots run, where the delivery has a database; None: by themselves."""
-        self.many_threads = False
-        """Whether several threads run handlers: then those without order need not be handed out."""
+        self.threads = 0
+        """How many threads run handlers; 0: that says nothing, as on an event loop."""
         self.long_lanes = LongLanes(app.concurrency)
         self.begin_thread: Callable[[], None] = _as_it_is
         """Called first by each thread that runs handlers."""
@@ -119,7 +119,7 @@ class Scope:
         self.acknowledge: Acknowledge = _nobody_listens
         self.consumer: Callable[[Work], Any] = self._no_consumer
         self.under_way: dict[int, UnderWay] = {}
-        """By thread, of handlers with a time-out: which call it is in, or was in last."""
+        """By thread, of handlers with a time-out: which call it is in."""
         self._giving_up = Lock()
         self.times: Times | None = None
         """Where it is counted how long handlers take; None: nowhere."""
@@ -163,23 +163,31 @@ class Scope:
         )
 
     def watch(self, lot: Lot, works: Sequence[Work]) -> None:
-        """Take note that this thread calls a function, within a unit of work, that may hang."""
-        self.under_way[get_ident()] = UnderWay(lot, works[0], monotonic(), works)
+        """Take note that this thread calls a function that may hang."""
+        self.under_way[get_ident()] = UnderWay(lot, works, monotonic())
 
     def came_back(self, lot: Lot) -> None:
-        """Take note that it did not; GivenUpError if it was given up before."""
+        """Take note that the function has returned; GivenUpError if it was given up before."""
         with self._giving_up:
             self.under_way.pop(get_ident(), None)
             if lot.abandoned:
                 raise GivenUpError(f"the handler of {lot.handler.topic!r} came back too late")
 
     def take_over(self, thread: int, call: UnderWay) -> bool:
-        """Give a call within a unit of work up; False: it has just come back."""
+        """Give a call up; False: it has just come back."""
         with self._giving_up:
             if self.under_way.get(thread) is not call or call.lot.abandoned:
                 return False
             call.lot.abandoned = True
             return True
+
+    def steady(self, time: int) -> int:
+        """A time of the clock in time that nobody sets: what waits for a while waits in that."""
+        return time if self._clock is None else time - self._clock.was_set()
+
+    def on_the_clock(self, steady: int) -> int:
+        """When that will be, by the clock."""
+        return steady if self._clock is None else steady + self._clock.was_set()
 
     def starts(self, work: Work) -> None:
         """Take note that the handler of a record that was parked starts now."""
@@ -194,8 +202,22 @@ class Scope:
                 app=self.app.name,
                 message_id=self.message_id(work),
                 now=work.received,
+                id_scope=work.handler.id_scope,
             )
         return work.envelope
+
+    def known(self, work: Work) -> Envelope:
+        """The same for those who only report on it: without an id it has that of its place."""
+        try:
+            return self.envelope(work)
+        except Exception:  # noqa: BLE001 -- the user's id function may raise anything
+            return self.origin_envelope(work.record, work.received)
+
+    def origin_envelope(self, record: Record, now: int) -> Envelope:
+        """The envelope of a record whose own says nothing, or cannot be read."""
+        return envelopes.fresh(
+            record, app=self.app.name, message_id=self.origin_id(record), now=now
+        )
 
     def message_id(self, work: Work) -> str:
         """The record's id: the application's, or derived from its origin where none was chosen."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +15,9 @@ class Unacked:
 
     def __init__(self) -> None:
         self._ends: dict[Work, int | None] = {}
+        self._first: list[tuple[int, int, Work]] = []
+        """Those that have an end, the first ahead; some of them are not waited for any more."""
+        self._sequence = count()
         self._early: dict[Work, Result] = {}
 
     def __len__(self) -> int:
@@ -24,7 +29,11 @@ class Unacked:
     def expect(self, work: Work, now: int) -> None:
         """Wait for the acknowledgement of a record, as long as its handler's time-out says."""
         timeout = work.handler.timeout
-        self._ends[work] = None if timeout is None else now + timeout
+        if timeout is None:
+            self._ends[work] = None
+            return
+        self._ends[work] = end = now + timeout
+        heappush(self._first, (end, next(self._sequence), work))
 
     def forget(self, work: Work) -> None:
         """Wait no more."""
@@ -38,10 +47,18 @@ class Unacked:
         """The first word counts, also if the handler failed after it."""
         return self._early.pop(work, result) if self._early else result
 
-    def overdue(self, now: int) -> list[Work]:
-        """Those whose time is over."""
-        return [work for work, end in self._ends.items() if end is not None and end <= now]
+    def take_overdue(self, now: int) -> list[Work]:
+        """Wait no more for those whose time is over: these are they."""
+        overdue: list[Work] = []
+        while (end := self.next_end()) is not None and end <= now:
+            work = heappop(self._first)[2]
+            self.forget(work)
+            overdue.append(work)
+        return overdue
 
     def next_end(self) -> int | None:
         """When the first of them is overdue."""
-        return min((end for end in self._ends.values() if end is not None), default=None)
+        first = self._first
+        while first and self._ends.get(first[0][2]) != first[0][0]:
+            heappop(first)
+        return first[0][0] if first else None

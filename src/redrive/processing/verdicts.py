@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +10,8 @@ from redrive import decisions
 from redrive import envelope as envelopes
 from redrive.backoff import Backoff
 from redrive.envelope import Envelope
-from redrive.errors import Conflict, PastError, PublishError, Undecodable
+from redrive.errors import Conflict, NoIdError, PastError, PublishError, Undecodable, Unhandled
+from redrive.fingerprint import class_name
 from redrive.processing import outcomes
 from redrive.processing.causes import AGAIN
 from redrive.processing.outcomes import Outcome, Report, Subject
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _REFUSED: Final = "refused-write"
 """Why a record is dead whose handler has sent what its topic does not take."""
+_ORPHAN: Final = decisions.Bury("no-handler")
+_MINUTE: Final = 60_000
 _RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
 
 
@@ -33,35 +36,57 @@ class Verdicts:
         self._app = scope.app
 
     def failed(self, work: Work, error: BaseException, now: int, report: Report) -> int | None:
-        """Decide; gives the time until which the record waits to be called again."""
-        if work.ending is not None:
+        """Decide; returns the steady time until which the record waits to be called again."""
+        if work.ending is not None and not isinstance(error, NoIdError):
             return self._recovery_failed(work, work.ending, error, now, report)
-        try:
-            envelope = self._scope.envelope(work)
-        except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
-            if not isinstance(error, Undecodable):  # whose data no id can be taken from
-                self._no_id(work, mistake, report)
-                return None
-            envelope = self.origin_envelope(work.record, work.received)
+        envelope = self._identified(work, error, report)
+        if envelope is None:
+            return None
         work.envelope = envelope = envelope.failed(error, trace=self._app.error_traces)
         if (reason := _hopeless(error)) is not None:
-            return now if self.ended(work, decisions.Bury(reason), error, report) else None
+            return self._at_once(work, decisions.Bury(reason), error, now, report)
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
             case decisions.Again(wait):
                 self._scope.causes.note(AGAIN, work.record, envelope, error)
                 work.tries += 1
-                return now + wait
+                return self._scope.steady(now) + wait
             case decisions.Return(wait):
                 self._scope.causes.note(AGAIN, work.record, envelope, error)
-                report.given_back.append((work, now + wait))
+                report.given_back.append((work, self._scope.steady(now) + wait))
             case decisions.Park():
                 report.outcomes.append(
                     outcomes.park(self._app, self.subject(work), decision, error)
                 )
             case decisions.Bury() | decisions.Discard():
-                return now if self.ended(work, decision, error, report) else None
+                return self._at_once(work, decision, error, now, report)
         return None
+
+    def _identified(self, work: Work, error: BaseException, report: Report) -> Envelope | None:
+        """The envelope of a record that failed; None: it has no id, and has ended by that."""
+        if isinstance(error, NoIdError):
+            # Nothing of it can be called, its recovery neither: it would be the same each time.
+            self._no_id(work, error.__cause__ or error, report)
+            return None
+        try:
+            return self._scope.envelope(work)
+        except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
+            if isinstance(error, Undecodable):  # from whose data no id can be taken
+                return self.origin_envelope(work.record, work.received)
+            self._no_id(work, _both(error, mistake), report)
+            return None
+
+    def _at_once(
+        self,
+        work: Work,
+        decision: decisions.Bury | decisions.Discard,
+        error: BaseException,
+        now: int,
+        report: Report,
+    ) -> int | None:
+        """End a record; if its recovery has to be called first, that waits for nothing."""
+        ended = not self.ended(work, decision, error, report)
+        return None if ended else self._scope.steady(now)
 
     def ended(
         self,
@@ -88,7 +113,7 @@ class Verdicts:
         if later is None:
             self._scope.causes.note(AGAIN, work.record, work.envelope, error)
             work.tries += 1
-            return now + _RECOVERY.wait(work.tries - 1)
+            return self._scope.steady(now) + _RECOVERY.wait(work.tries - 1)
         report.outcomes.append(outcomes.park(self._app, self.subject(work), later, error))
         return None
 
@@ -104,13 +129,33 @@ class Verdicts:
         report.outcomes.append(outcomes.end(self._app, self.subject(work), decision, error, sends))
 
     def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
-        work.envelope = self.origin_envelope(work.record, work.received).failed(mistake)
+        known = work.envelope or self.origin_envelope(work.record, work.received)
+        work.envelope = known.failed(mistake, trace=self._app.error_traces)
         self.end(work, decisions.Bury("no-id"), mistake, report)
 
     def orphan(self, subject: Subject) -> Outcome:
         """End a record that no handler is there for."""
-        reason = decisions.Bury("no-handler")
-        return outcomes.end(self._app, subject, reason, past_error(subject.envelope))
+        return outcomes.end(self._app, subject, _ORPHAN, past_error(subject.envelope))
+
+    def unhandled(
+        self, subject: Subject, now: int, due: int, delay: int, here: str
+    ) -> Outcome | None:
+        """What becomes of a parked record that no handler is there for; None: it is not due.
+
+        A version that has the handler may run beside this one, or come after it: it moves on from
+        delay topic to delay topic until the app's patience is over.
+        """
+        envelope, patience = subject.envelope, self._app.unhandled
+        since = now if envelope.unhandled_since is None else envelope.unhandled_since
+        if patience is not None and now - since >= patience:
+            return self.orphan(subject)
+        if now < due:
+            return None
+        delay = _patient(self._app.delay_topics.values(), delay)
+        to = decisions.Park(delay, now + delay, envelope.attempt, envelope.not_before)
+        waits = subject._replace(envelope=replace(envelope, unhandled_since=since))
+        error = Unhandled(f"waits for a version that handles {envelope.origin_topic}")
+        return outcomes.hop(self._app, waits, to, here, reason=_ORPHAN.reason, error=error)
 
     def subject(self, work: Work) -> Subject:
         """What an outcome of a work is about."""
@@ -118,9 +163,16 @@ class Verdicts:
 
     def origin_envelope(self, record: Record, now: int) -> Envelope:
         """The envelope of a record whose own says nothing, or cannot be read."""
-        return envelopes.fresh(
-            record, app=self._app.name, message_id=self._scope.origin_id(record), now=now
-        )
+        return self._scope.origin_envelope(record, now)
+
+
+def _both(error: BaseException, mistake: Exception) -> BaseException:
+    """What a record failed with, and why it has no id: one error, with the trace of the first."""
+    if type(error) is type(mistake) and envelopes.text_of(error) == envelopes.text_of(mistake):
+        return error  # the handler has asked for the id itself
+    said = f"{class_name(type(error))}: {envelopes.text_of(error)}"
+    both = NoIdError(f"{envelopes.text_of(mistake)}; before that it failed with {said}")
+    return both.with_traceback(error.__traceback__)
 
 
 def _hopeless(error: BaseException) -> str | None:
@@ -132,6 +184,11 @@ def _hopeless(error: BaseException) -> str | None:
     if isinstance(error, PublishError) and error.kind == "message":
         return _REFUSED
     return None
+
+
+def _patient(delays: Collection[int], here: int) -> int:
+    """The delay by which a record waits for its handler: a minute or a little more, if there is."""
+    return min((each for each in delays if each >= _MINUTE), default=max(delays, default=here))
 
 
 def past_error(envelope: Envelope) -> PastError:

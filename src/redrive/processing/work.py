@@ -1,4 +1,4 @@
-"""One record on its way, and the lots in which records are handed to threads."""
+"""One record on its way, its lane, and what can come of a call."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.decisions import Bury, Discard
 from redrive.record import Record, Write
+from redrive.tuning import SLOW_RECORD
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
     from redrive.handler import Handler
     from redrive.processing.context import Context
     from redrive.processing.processor import PartitionProcessor
+
+
+def takes_long(since: float) -> bool:
+    """Whether a record that began at that time of the monotonic clock takes long."""
+    return monotonic() - since >= SLOW_RECORD
 
 
 class Lane:
@@ -79,77 +85,6 @@ class Work:
         """The context of the call whose manual acknowledgement counts: an earlier one is late."""
 
 
-class Lot:
-    """Records that one thread runs one after the other; or one call of a batch handler."""
-
-    __slots__ = (
-        "abandoned",
-        "cancelled",
-        "current",
-        "finished",
-        "handler",
-        "lanes",
-        "processor",
-        "recovering",
-        "reported",
-        "seconds",
-        "since",
-        "thread",
-        "works",
-    )
-
-    def __init__(
-        self,
-        processor: PartitionProcessor,
-        works: list[Work],
-        lanes: list[Lane],
-        handler: Handler | None = None,
-    ) -> None:
-        self.processor = processor
-        self.works = works
-        self.lanes = lanes
-        self.handler = handler or works[0].handler
-        self.recovering = bool(works) and works[0].ending is not None
-        self.reported = 0
-        self.abandoned = False
-        """Set when its thread did not come back in time: whatever it brings later is too late."""
-        self.finished = False
-        self.seconds: float | None = None
-        """How long its records took, once they have run."""
-        self.current: Record | None = None
-        """The record whose handler runs, or ran last; of a batch, the first of its records."""
-        self.since = monotonic()
-        """When it began."""
-        self.thread: int | None = None
-        """The thread that runs it; None on an event loop."""
-        self.cancelled = False
-        """Set when the partition is taken away: what has not begun shall not."""
-
-    def begins(self, record: Record) -> None:
-        """Take note that the handler of a record begins."""
-        self.current, self.since = record, monotonic()
-
-    def let_go(self, lane: Lane | None) -> None:
-        """Somebody else frees that lane: whoever does so does it once."""
-        if lane is not None:
-            self.lanes.remove(lane)
-
-    @property
-    def in_one_call(self) -> bool:
-        """Whether all its records go into one call of a batch handler."""
-        return self.handler.batch is not None and not self.recovering
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function to be called is async."""
-        return self.handler.recover_is_async if self.recovering else self.handler.is_async
-
-    @property
-    def may_hang(self) -> bool:
-        """Whether the function has a time-out, and cannot be interrupted when it is over."""
-        return self.handler.timeout is not None and not self.is_async
-
-
 class Pending:
     """The result of a manual-ack handler that returned: its acknowledgement is yet to come."""
 
@@ -167,5 +102,12 @@ class Duplicate:
 
 DUPLICATE: Final = Duplicate()
 
-Result = None | list[Write] | BaseException | Pending | Duplicate
+
+class Behind:
+    """The result of a record that was not called: one before it in its lane has failed."""
+
+
+BEHIND: Final = Behind()
+
+Result = None | list[Write] | BaseException | Pending | Duplicate | Behind
 """What came of one call: done, done with messages to send, failed, not yet known, or not needed."""

@@ -47,7 +47,7 @@ _WAITERS: Final = (
 
 
 class Prover:
-    """Brings cells about on one stack."""
+    """Produces cells on one stack."""
 
     def __init__(self, stack: Stack, engine: Engine) -> None:
         self._stack = stack
@@ -58,7 +58,7 @@ class Prover:
         self._publisher = KafkaPublisher(self._settings)
 
     def cell(self, row: Row, moment: Moment) -> Cell:
-        """One cell; where there is no such point, nothing is run."""
+        """One cell; if there is no such point, nothing is run."""
         if row.expected[moment] is None:
             return Cell(row, moment, None)
         name = f"prove-{uuid.uuid4().hex[:8]}"
@@ -85,7 +85,7 @@ class Prover:
                     started.relay()
             return self._count(row, moment, orders, third_party, note)
 
-    # What a cell stands on
+    # What a cell needs
 
     @contextmanager
     def _database(self, name: str) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Prover:
             self._topics.create(topic, 1, {})
         self._publisher.publish([Write(orders.source, RECORD, RECORD)])
 
-    # How it comes about
+    # How it is produced
 
     def _bring_about(self, orders: Orders, started: Runs, moment: Moment) -> str:
         first = started.start()
@@ -119,10 +119,10 @@ class Prover:
         if self._engine == "worker":
             first.wait(_END)
             return self._ends_well(started.start())
-        return self._ends_well(first)  # Spark gives the task of a worker that died to another
+        return self._ends_well(first)  # Spark reassigns the task of a worker that died
 
     def _time_out(self, first: Run, started: Runs, orders: Orders) -> str:
-        """Stopped at the point, until its rival has finished or waits for it; then continued."""
+        """Freeze it at the point until its rival has finished or waits for it; then continue it."""
         first.freeze()
         rival = started.start()
         with psycopg.connect(orders.database, autocommit=True) as watch:

@@ -27,7 +27,7 @@ class Orders:
     point: Point | None
     act: Act
     marker: str
-    """A file that says that the point was reached: it is reached once."""
+    """A file that marks the point as reached: it fails there only once."""
     own_ids: bool
     keys: bool
 
@@ -51,6 +51,6 @@ def read() -> Orders:
     text = os.environ.get(VARIABLE)
     if text is None:
         raise ConfigurationError(
-            "redrive.prove.shop is what `redrive prove` runs; run that command instead"
+            "redrive.prove.shop is run by `redrive prove`; run that command instead"
         )
     return Orders(**json.loads(text))

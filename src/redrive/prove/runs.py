@@ -1,4 +1,4 @@
-"""Runs: `redrive run` and `redrive relay` as processes of their own, with all that they start."""
+"""Runs: `redrive run` and `redrive relay` as separate processes, with all that they start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _END: Final = 30.0
 
 
 class ProveError(RedriveError):
-    """A cell could not be brought about."""
+    """A cell could not be produced."""
 
 
 class Run:
@@ -53,12 +53,13 @@ class Run:
         return self._process.poll()
 
     def wait(self, seconds: float) -> int:
-        """Its exit code; an error that quotes its last lines, if it does not end in time."""
+        """Its exit code; an error that quotes its last lines if it does not finish in time."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise ProveError(
-                f"a run did not end within {seconds:.0f} s; its last lines: {self.output()[-2000:]}"
+                f"a run did not finish within {seconds:.0f} s; its last lines:"
+                f" {self.output()[-2000:]}"
             ) from None
 
     def output(self) -> str:
@@ -66,7 +67,7 @@ class Run:
         return self._log.read_text(errors="replace")
 
     def freeze(self) -> None:
-        """Stop it with all that it has started, as a machine that hangs."""
+        """Freeze it with all that it has started, like a machine that hangs."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -74,13 +75,13 @@ class Run:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it with all that it has started."""
+        """Kill it with all that it has started."""
         self._signal(signal.SIGKILL)
         self._process.wait(_END)
         psutil.wait_procs(list(self._seen.values()), timeout=_END)
 
     def _signal(self, number: int) -> None:
-        for _ in range(2):  # what was started while the others were told is told the second time
+        for _ in range(2):  # the second pass reaches what was started during the first
             for process in self._tree():
                 try:
                     process.send_signal(number)
@@ -109,13 +110,13 @@ class Runs:
         self._write_settings()
 
     def _write_settings(self) -> None:
-        # A rival shall not have to wait long for the partitions of one that is stopped.
+        # A rival must not have to wait long for the partitions of a frozen run.
         text = "[librdkafka]\n'session.timeout.ms' = 6000\n'heartbeat.interval.ms' = 1000\n"
         (self._folder / "redrive.toml").write_text(text)
 
     def start(self) -> Run:
         """A run of the app, until nothing is left."""
-        arguments = ["run", TARGET, "--engine", self._engine, "--until-empty"]
+        arguments = ["run", TARGET, "--engine", self._engine, "--until-empty", "--new-app"]
         if self._engine == "spark":
             arguments += ["--spark-conf", "spark.ui.enabled=false"]
         return self._begin(arguments)
@@ -140,7 +141,7 @@ class Runs:
 
 @contextmanager
 def runs(engine: Engine, orders: Orders, folder: Path, bootstrap: str) -> Iterator[Runs]:
-    """Runs that are ended with the block."""
+    """Runs that are ended at the end of the block."""
     made = Runs(engine, orders, folder, bootstrap)
     try:
         yield made

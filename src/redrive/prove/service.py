@@ -1,4 +1,4 @@
-"""A real HTTP service for the POST; it counts what it was asked to do."""
+"""A real HTTP service for the POST; it counts the requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Service:
         self.address = ""
 
     def take(self, body: str, key: str) -> None:
-        """Do what is asked."""
+        """Count a POST."""
         with self._lock:
             if self._honours_keys and key in self._keys:
                 return
@@ -30,7 +30,7 @@ class Service:
 
 @contextmanager
 def service(*, honours_keys: bool = False) -> Iterator[Service]:
-    """Run it within the block, on a free port of this machine."""
+    """Run it during the block, on a free port of this machine."""
     running = Service(honours_keys=honours_keys)
 
     class Handler(BaseHTTPRequestHandler):

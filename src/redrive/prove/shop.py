@@ -22,7 +22,7 @@ EFFECT = "insert into effect (id) values (%s)"
 
 
 def _fail(point: Point, prepare: Prepare | None) -> None:
-    """Die or stop here, the first time."""
+    """Die or freeze here, the first time."""
     if point != ORDERS.point:
         return
     if prepare is not None:

@@ -36,10 +36,10 @@ class Row:
     expected: dict[Moment, Effects | None] = field(hash=False)
     """None: there is no such point."""
     better: Effects | None = field(default=None, hash=False)
-    """What a consumer time-out may duplicate instead: a process that has learned in time that its
-    partition is another's takes back what it can."""
+    """What a consumer time-out may duplicate instead: a process that learns in time that it lost
+    its partition rolls back what it can."""
     own_ids: bool = False
-    """Whether the handler gives its outbound records ids: `ctx.send(..., id=...)`."""
+    """Whether the handler sets ids on its outbound records: `ctx.send(..., id=...)`."""
     keys: bool = False
     """Whether the service honours `ctx.idempotency_key`."""
 
@@ -57,7 +57,7 @@ def _row(
 
 
 def effects(text: str | None) -> Effects | None:
-    """`POST, INSERT` as effects; nothing is none of them."""
+    """`POST, INSERT` as effects; an empty string is none of them."""
     if text is None:
         return None
     return tuple(one for one in EFFECTS if one in text.split(", "))
@@ -84,7 +84,7 @@ ROWS: Final = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One delivery at one failure point: what was found beside what is expected."""
+    """One delivery at one failure point: what was found, and what is expected."""
 
     row: Row
     moment: Moment
@@ -110,7 +110,7 @@ class Cell:
 
 
 def told(found: Effects | None) -> str:
-    """Effects in the table's words."""
+    """Effects as the table shows them."""
     if found is None:
         return "n/a"
     return ", ".join(found) or "none"

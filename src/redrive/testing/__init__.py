@@ -1,4 +1,4 @@
-"""What users test their handlers with: a broker in memory and a virtual clock.
+"""For testing handlers: an in-memory broker and a virtual clock.
 
 `Simulation` runs an app through hours of retries in milliseconds; `redrive.testing.fixtures` is a
 pytest plugin for tests against a real Kafka and PostgreSQL.

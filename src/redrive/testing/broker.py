@@ -1,6 +1,6 @@
-"""A Kafka broker in memory, with the semantics that redrive relies on and nothing else.
+"""An in-memory Kafka broker, with the semantics that redrive relies on and nothing else.
 
-It keeps redrive's contract suite (`tests/contract`) beside the real one: offsets with gaps, nulls,
+It passes the same contract suite (`tests/contract`) as the real one: offsets with gaps, nulls,
 log-append time, Java's partitioner, deleted records, recreated topics, refused writes.
 """
 
@@ -38,16 +38,16 @@ BROKER_DEFAULTS: Final[Mapping[str, str]] = {
     "retention.bytes": "-1",
     "retention.ms": "604800000",
 }
-"""Kafka's own defaults for the topic settings that redrive looks at."""
+"""Kafka's defaults for the topic settings that redrive checks."""
 
 _RECORD_OVERHEAD: Final = 70  # a batch of one record: its header and the record's lengths
 
 
 class MemoryBroker:
-    """Publisher, Log and Topics in one; `progress(group)` gives the Progress of a group.
+    """Publisher, Log and Topics in one; `progress(group)` returns the Progress of a group.
 
-    Safe to use from many threads. Besides what the ports promise, a test can make offsets with
-    gaps, delete old records, delete topics and have writes refused.
+    Thread-safe. Besides what the ports promise, a test can create gaps in offsets, delete old
+    records, delete topics and have writes refused.
     """
 
     def __init__(self, clock: Clock, *, seed: int = 0) -> None:
@@ -58,7 +58,7 @@ class MemoryBroker:
         self._groups: dict[str, dict[TopicPartition, Position]] = {}
         self._refusals: dict[str, _Refusal] = {}
         self.not_allowed: NotAllowedError | None = None
-        """What said that somebody may not write somewhere, once that was met."""
+        """The missing permission that a write ran into, if any."""
 
     # Publisher
 
@@ -71,7 +71,7 @@ class MemoryBroker:
         return MemoryHandover(None)
 
     def publish(self, writes: Sequence[Write]) -> None:
-        """Write all that are not refused, in order; then say which was the first refused."""
+        """Write all that are not refused, in order; then raise the first refusal."""
         refused: list[tuple[Write, PublishError]] = []
         with self._lock:
             for write in writes:
@@ -85,7 +85,7 @@ class MemoryBroker:
             raise refusal(these, reasons, len(writes))
 
     def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
-        """Which of these topics take nothing at all now, and why."""
+        """Which of these topics accept nothing at all now, and why."""
         with self._lock:
             asked = {name: self._refusal_of(name) for name in topics}
         found = {name: error for name, error in asked.items() if error is not None}
@@ -94,8 +94,8 @@ class MemoryBroker:
 
     # Log
 
-    def names(self, prefix: str) -> list[str]:
-        """The topics whose names begin so."""
+    def names(self, prefix: str = "") -> list[str]:
+        """The topics whose names begin with that."""
         with self._lock:
             return sorted(name for name in self._topics if name.startswith(prefix))
 
@@ -119,7 +119,7 @@ class MemoryBroker:
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
         """The records with start <= offset < end, as new objects each time.
 
-        An end past the log's is an error: whoever committed it would skip what is written later.
+        An end past the log's is an error: committing it would skip what is written later.
         """
         with self._lock:
             log = self._log(partition)
@@ -146,7 +146,7 @@ class MemoryBroker:
     # Progress
 
     def progress(self, group: str) -> MemoryProgress:
-        """The committed offsets of that group: all progresses of one group share them."""
+        """The committed offsets of that group: all Progress objects of one group share them."""
         with self._lock:
             return MemoryProgress(self._lock, self._groups.setdefault(group, {}), group)
 
@@ -168,7 +168,7 @@ class MemoryBroker:
         """Create a topic."""
         with self._lock:
             if name in self._topics:
-                raise BrokerError(f'topic "{name}" exists already: describe it, then change it')
+                raise BrokerError(f'topic "{name}" already exists: describe it, then change it')
             _at_least_one(name, partitions)
             self._topics[name] = _Topic(
                 id=str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
@@ -183,7 +183,7 @@ class MemoryBroker:
             logs = self._topic(name).logs
             if partitions <= len(logs):
                 raise BrokerError(
-                    f'topic "{name}" has {len(logs)} partitions and cannot be made to have'
+                    f'topic "{name}" has {len(logs)} partitions and cannot be changed to'
                     f" {partitions}: Kafka can only add partitions"
                 )
             logs.extend(_PartitionLog() for _ in range(partitions - len(logs)))
@@ -196,7 +196,7 @@ class MemoryBroker:
     # What else can happen to a broker
 
     def delete(self, name: str) -> None:
-        """Delete a topic with its records and everybody's progress in it."""
+        """Delete a topic with its records and all groups' progress in it."""
         with self._lock:
             self._topic(name)
             del self._topics[name]
@@ -205,12 +205,12 @@ class MemoryBroker:
                     del positions[place]
 
     def forget_progress(self, group: str) -> None:
-        """Forget what a group committed: what brokers do some time after its last commit."""
+        """Forget what a group committed, as brokers do some time after its last commit."""
         with self._lock:
             self._groups.get(group, {}).clear()
 
     def truncate(self, partition: TopicPartition, before: int) -> None:
-        """Delete the records before that offset: what retention does."""
+        """Delete the records before that offset, as retention does."""
         with self._lock:
             log = self._log(partition)
             log.start = min(max(before, log.start), log.end)
@@ -218,7 +218,7 @@ class MemoryBroker:
             del log.offsets[:kept], log.stored[:kept]
 
     def gap(self, partition: TopicPartition, n: int = 1) -> None:
-        """Use up offsets without a record: what transaction markers and aborted records do."""
+        """Use up offsets without a record, as transaction markers and aborted records do."""
         with self._lock:
             self._log(partition).end += n
 
@@ -231,13 +231,13 @@ class MemoryBroker:
     ) -> None:
         """Refuse the next `times` writes to the topic, or all until `accept`.
 
-        `error` is the reason as Kafka names it, or the very error to be raised.
+        `error` is Kafka's name for the reason, or the error to raise.
         """
         with self._lock:
             self._refusals[topic] = _Refusal(error, times)
 
     def accept(self, topic: str) -> None:
-        """Take writes to the topic again."""
+        """Accept writes to the topic again."""
         with self._lock:
             self._refusals.pop(topic, None)
 
@@ -271,7 +271,7 @@ class MemoryBroker:
         if topic not in self._topics:
             return publish_error(topic, None, "UNKNOWN_TOPIC_OR_PART")
         given = self._refusals.get(topic)
-        # Counted refusals are those of writes, whoever asks in between.
+        # Only writes use up counted refusals, not checks in between.
         if given is None or given.times is not None or isinstance(given.error, PublishError):
             return None
         error = publish_error(topic, None, given.error)
@@ -302,7 +302,7 @@ class MemoryBroker:
 
 
 class MemoryHandover:
-    """Messages that have already arrived, or been refused."""
+    """Messages that are already written or refused."""
 
     outstanding = 0
 
@@ -310,7 +310,7 @@ class MemoryHandover:
         self._error = error
 
     def poll(self, seconds: float) -> None:
-        """Nothing is ever on its way."""
+        """Nothing is ever in flight."""
 
     def error(self) -> PublishError | None:
         """Which were refused, if any."""

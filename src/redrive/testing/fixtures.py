@@ -1,7 +1,7 @@
 """pytest fixtures for tests against a real Kafka and PostgreSQL; pytest finds them by itself.
 
-One stack per test session, started by the first test that asks for it; names of topics and
-databases are each test's own, so tests neither wait for nor see each other.
+One stack per test session, started by the first test that needs it; each test has its own topic
+and database names, so tests neither wait for nor see each other.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def redrive_secure_stack() -> Iterator[Stack]:
 
 @pytest.fixture
 def redrive_prefix(request: pytest.FixtureRequest) -> str:
-    """A name no other test has, for topics, groups and apps: letters, digits, `-`."""
+    """A name that no other test has, for topics, groups and apps: letters, digits, `-`."""
     readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
     return f"{readable}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def redrive_topic(redrive_stack: Stack, redrive_prefix: str) -> TopicFactory:
-    """Makes topics: `redrive_topic("orders", partitions=3)` gives the name of an empty one."""
+    """Creates topics: `redrive_topic("orders", partitions=3)` returns the name of an empty one."""
 
     def create(
         name: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None
@@ -78,7 +78,7 @@ def _own_database(running: Stack) -> Iterator[str]:
         yield running.postgres.dsn(name)
     finally:
         with psycopg.connect(running.database, autocommit=True) as admin:
-            # By force: a connection that a failed test left open must not keep it.
+            # By force: a connection left open by a failed test must not keep it.
             admin.execute(f'drop database "{name}" with (force)')
 
 
@@ -98,6 +98,6 @@ def _create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[st
             partition.leader >= 0 for partition in metadata.partitions.values()
         )
 
-    # Created is not yet usable: brokers learn of a topic a moment later.
+    # A new topic is not usable at once: brokers learn of it a moment later.
     if not wait_until(known, timeout=30):
-        pytest.fail(f"the topic {name} did not become usable within 30 s")
+        pytest.fail(f"topic {name} was not ready within 30 s")

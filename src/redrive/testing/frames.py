@@ -30,7 +30,7 @@ _TOPIC_ID = "test"
 
 
 class RowOutcome(NamedTuple):
-    """What a frame handler said of one row."""
+    """The outcome that a frame handler gave one row."""
 
     partition: int
     offset: int
@@ -38,7 +38,7 @@ class RowOutcome(NamedTuple):
     """done, send, park or bury."""
     reason: str | None
     after: int | None
-    """Milliseconds, where `park` was given a time."""
+    """Milliseconds, if `park` was given a time."""
     sends: list[Write]
 
 
@@ -51,10 +51,10 @@ def frame_of(
     error: Exception | None = None,
     now: int | None = None,
 ) -> DataFrame:
-    """The input frame of the app's frame handler, as Spark's Kafka source would give it.
+    """The input frame of the app's frame handler, as Spark's Kafka source would return it.
 
-    Records without offsets of their own are numbered. With `attempt=2` they come as they do after
-    they were parked once, for that `error`.
+    Records without offsets are numbered. With `attempt=2` they look as they do after they were
+    parked once, for that `error`.
     """
     handler = app.frame_handler
     if handler is None:
@@ -64,12 +64,12 @@ def frame_of(
         _parked(record, app, attempt, error, now) if attempt > 1 else record
         for record in _numbered(records)
     ]
-    rules = Rules(app=app.name, topic=handler.topic, topic_id=_TOPIC_ID, now=now)
+    rules = Rules(app=app.name, was=app.was, topic=handler.topic, topic_id=_TOPIC_ID, now=now)
     return intake.input_frame(kafka_frame(spark, given), rules)
 
 
 def kafka_frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
-    """Records as Spark's Kafka source gives them, in one partition."""
+    """Records as Spark's Kafka source returns them, in one partition."""
     schema = intake.KAFKA_SCHEMA.replace("timestamp timestamp", "timestamp bigint")
     made = spark.createDataFrame(
         [intake.kafka_row(record, record.timestamp, 0) for record in records], schema
@@ -81,12 +81,12 @@ def kafka_frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
 
 
 def outcomes_of(frame: DataFrame) -> list[RowOutcome]:
-    """What the handler said of each row, in their order; each row has to be there once."""
+    """The outcome of each row, in order; each row must be there exactly once."""
     rows = batch.outcomes(frame, "of the test").collect()
     rows.sort(key=lambda row: row["number"])
     for number, row in enumerate(rows):
         if row["number"] != number:
-            raise RowsError(f"rows are missing or doubled before offset {row['offset']}")
+            raise RowsError(f"rows are missing or duplicated before offset {row['offset']}")
         if row["kind"] not in KINDS:
             place = TopicPartition(row["topic"], row["partition"])
             raise no_outcome(place, row["offset"], row["kind"])

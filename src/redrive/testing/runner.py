@@ -1,7 +1,7 @@
 """The simplest engine: one thread, one pass at a time, over the same protocols as the real ones.
 
-It reads what there is, runs what may run, writes what came of it and commits: nothing happens
-between passes. `Simulation` drives it in virtual time; the contract suites drive it on Kafka too.
+It reads what is there, runs what may run, writes the results and commits: nothing happens between
+passes. `Simulation` drives it in virtual time; the contract suites drive it on Kafka too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from redrive.delivery.flush import FlushDelivery
 from redrive.delivery.store import Store
 from redrive.delivery.unit import Tools
 from redrive.delivery.units import Units
-from redrive.guarantees import GUARANTEES
 from redrive.ports import Clock, Log, Progress, Publisher
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
@@ -56,10 +55,11 @@ class Runner:
         self._clock = clock
         self._watch = watch
         self._topic_ids: dict[str, str] = {}
-        self._scope = Scope(app, self._topic_ids)
+        self._scope = Scope(app, self._topic_ids, clock=clock)
+        self.units: Units | None = None
         if store is not None:
-            tools = Tools(self._scope, GUARANTEES[app.delivery], publisher, clock)
-            self._scope.units = Units(tools, store)
+            tools = Tools(self._scope, app.guarantee, publisher, clock)
+            self.units = self._scope.units = Units(tools, store)
         self._delivery = FlushDelivery(publisher, clock, self._scope.sent_without_unit)
         self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
         self._executor = InlineExecutor(self._scope, Resources(app, resources))
@@ -67,7 +67,7 @@ class Runner:
         self._assigned: dict[TopicPartition, _Assigned] = {}
 
     def run(self) -> None:
-        """Do all that can be done now, and commit it."""
+        """Do everything that can be done now, and commit it."""
         moved = True
         while moved:
             moved = self._read()
@@ -78,7 +78,7 @@ class Runner:
             for _, ended in complete:
                 if not isinstance(ended, int):
                     self._watch(ended)
-            # What was written may be for this app, and have to be read: a hop needs no handler.
+            # What was written may be for this app and must be read: a hop needs no handler.
             moved = moved or bool(complete) or self._delivery.outstanding
         self._commit()
 
@@ -92,7 +92,7 @@ class Runner:
         self._executor.close()
 
     def crash(self) -> None:
-        """End without closing what the app opened."""
+        """Stop without closing what the app opened."""
         self._executor.abandon()
 
     def _read(self) -> bool:
@@ -110,16 +110,13 @@ class Runner:
         return found
 
     def _partitions(self) -> Iterator[TopicPartition]:
-        waiting = self._log.names(f"{self._app.name}.retry.")
-        delays = [topic for topic in waiting if self._app.delay_of(topic) is not None]
-        for topic in (*self._app.handlers, *delays):
+        for topic in (*self._app.handlers, *self._app.waiting_topics(self._log.names())):
             for number in range(self._log.partitions(topic)):
                 yield TopicPartition(topic, number)
 
     def _assign(self, partition: TopicPartition) -> _Assigned:
         committed = self._progress.committed([partition]).get(partition)
-        tracker = AckTracker()
-        tracker.assign(committed)
+        tracker = AckTracker(committed)
         self._topic_ids.setdefault(partition.topic, self._log.topic_id(partition.topic))
         delay = self._app.delay_of(partition.topic)
         processor = PartitionProcessor(self._scope, partition, tracker, delay=delay)

@@ -51,7 +51,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Kept:
-    """A record that redrive has written: parked, or dead."""
+    """A record that redrive wrote: parked, or dead."""
 
     topic: str
     record: Record
@@ -65,7 +65,7 @@ class Kept:
 
 
 class Simulation:
-    """Runs an app on a broker in memory, in virtual time.
+    """Runs an app on an in-memory broker, in virtual time.
 
         with Simulation(app) as sim:
             sim.send("item.update", {"id": "7", "status": "SOLD"}, key="7")
@@ -73,11 +73,11 @@ class Simulation:
             assert [each.after for each in sim.attempts] == ["0s", "5m", "10m"]
 
     Nothing runs between calls. `run` does what can be done now; `advance` lets time pass. With the
-    `broker` and `clock` of another simulation it goes on where that one ended: the next version of
-    the app (with its `store` too), or another app beside it.
+    `broker` and `clock` of another simulation it continues where that one stopped: the next version
+    of the app (with its `store`, too), or another app next to it.
 
     With a delivery that has a database, `db` is what handlers get as `ctx.db`; inbox and outbox are
-    in memory, and what is in the outbox is published as soon as it is committed.
+    in memory, and the outbox is published as soon as it is committed.
     """
 
     def __init__(
@@ -97,16 +97,16 @@ class Simulation:
         self.broker = broker or MemoryBroker(self.clock)
         self.attempts: list[Attempt] = []
         self.outcomes: list[Outcome] = []
-        """All but plain successes, in the order in which they became durable."""
+        """All outcomes except plain successes, in the order in which they became durable."""
         self._started = self.clock.now()
         self._resources = resources
         self._publisher = _CreatingPublisher(self.broker)
         self.store = store or MemoryStore(self.clock, db=db, publish=self._publisher.publish)
-        """Inbox and outbox, of an app whose delivery has them."""
+        """Inbox and outbox, if the app's delivery has them."""
         if app.frame_handler is not None:
             raise ConfigurationError(
                 f'app "{app.name}": a frame handler runs on Spark only; redrive.testing.frames'
-                " makes its input frames, and shows outcomes as rows"
+                " builds its input frames, and shows outcomes as rows"
             )
         self._watched = app.with_handlers(self._watched_handler)
         for topic in (*app.handlers, *app.delay_topics, app.dead_topic):
@@ -127,7 +127,7 @@ class Simulation:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Write a record. Bytes and None as they are, text as UTF-8, anything else as JSON."""
+        """Write a record. Bytes and None as they are, strings as UTF-8, anything else as JSON."""
         if not self.broker.partitions(topic):
             self.broker.create(topic)
         key = key.encode() if isinstance(key, str) else key
@@ -135,11 +135,12 @@ class Simulation:
         self.broker.publish([write])
 
     def run(self) -> None:
-        """Do all that can be done at this moment; the clock does not move."""
+        """Do everything that can be done at this moment; the clock does not move."""
         self._runner.run()
+        self.store.relay()
 
     def advance(self, duration: Duration) -> None:
-        """Let time pass, and everything happen at the moment it is due."""
+        """Let time pass, with everything happening when it is due."""
         end = self.clock.now() + milliseconds(duration)
         self.run()
         while (due := self._runner.next_due()) is not None and due <= end:
@@ -148,7 +149,7 @@ class Simulation:
         self.clock.set(end)
 
     def run_until_empty(self, limit: Duration = _LONGEST) -> None:
-        """Let time pass until nothing waits for anything; at most the limit."""
+        """Let time pass until nothing is waiting; at most up to the limit."""
         end = self.clock.now() + milliseconds(limit)
         self.run()
         while (due := self._runner.next_due()) is not None:
@@ -161,7 +162,7 @@ class Simulation:
             self.run()
 
     def crash(self) -> None:
-        """Lose everything that is not on the broker, and begin again from the committed offsets."""
+        """Lose everything that is not on the broker, and restart from the committed offsets."""
         self._runner.crash()
         self._runner = self._new_runner()
 
@@ -173,7 +174,7 @@ class Simulation:
         return text(self.clock.now() - self._started)
 
     def sent(self, topic: str) -> list[Record]:
-        """The records in any topic: what handlers have sent, and what tests have."""
+        """The records in any topic: those that handlers sent, and those that tests did."""
         return self.broker.records(topic) if self.broker.partitions(topic) else []
 
     @property
@@ -183,7 +184,7 @@ class Simulation:
 
     @property
     def parked(self) -> list[Kept]:
-        """What waits in the delay topics."""
+        """What is waiting in the delay topics."""
         topics = self.broker.names(f"{self.app.name}.retry.")
         return [_kept(record) for topic in topics for record in self._ahead(topic)]
 
@@ -306,7 +307,7 @@ def _noted(
     *,
     is_async: bool,
 ) -> Callable[..., Any]:
-    """The function, telling the notes what came of each call."""
+    """The function, wrapped to record the result of each call."""
 
     def tell(
         told: list[Callable[[BaseException | None], None]], error: BaseException | None
@@ -343,7 +344,7 @@ def _check(
     app: App, db: object | None, clock: VirtualClock | None, broker: MemoryBroker | None
 ) -> None:
     if broker is not None and clock is None:
-        raise ConfigurationError("Simulation: broker= needs the clock= that it was made with")
+        raise ConfigurationError("Simulation: broker= needs the clock= that it was created with")
     if db is not None and app.delivery not in WITH_DATABASE:
         raise ConfigurationError(
             f'Simulation: db= for the app "{app.name}", whose delivery {app.delivery!r} has no'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from redrive.delivery.store import Claim, Found, InboxId, Marks, StoreDownError
-from redrive.errors import ContextError
+from redrive.errors import ContextError, PublishError
 from redrive.record import IdentifiedWrite, Write
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ class Row(NamedTuple):
 
 
 class MemoryStore:
-    """The inbox and outbox of one app. Units of work come one after the other.
+    """The inbox and outbox of one app. Units of work run one after the other.
 
-    `publish` stands for the relay: it is given what was committed to the outbox. `db` is what
-    handlers get as `ctx.db`; where it has `transaction()`, as psycopg's connections do, calls that
-    fail are undone in it.
+    `publish` stands for the relay: it gets what was committed to the outbox. `db` is what handlers
+    get as `ctx.db`; if it has `transaction()`, like psycopg's connections, failed calls are rolled
+    back in it.
     """
 
     def __init__(
@@ -42,11 +42,12 @@ class MemoryStore:
         self.rows: dict[InboxId, Row] = {}
         self.sent: set[str] = set()
         self._publish = publish
+        self._outbox: list[Write] = []
         self._numbers = 0
 
     @asynccontextmanager
     async def session(self, *, is_async: bool) -> AsyncIterator[MemorySession]:
-        """A transaction, which is rolled back unless it was committed."""
+        """A transaction, rolled back unless it was committed."""
         del is_async  # nothing in memory waits
         async with AsyncExitStack() as whole:
             await _enter(whole, self.db)
@@ -68,15 +69,26 @@ class MemoryStore:
     def carry_out(
         self, rows: dict[InboxId, Row | None], sent: set[str], outbox: Sequence[Write]
     ) -> None:
-        """Make a transaction's changes."""
+        """Apply a transaction's changes."""
         for name, row in rows.items():
             if row is None:
                 self.rows.pop(name, None)
             else:
                 self.rows[name] = row
         self.sent |= sent
-        if outbox:
-            self._publish([self._with_id(write) for write in outbox])
+        self._outbox += [self._with_id(write) for write in outbox]
+        self.relay()
+
+    def relay(self) -> None:
+        """Publish the outbox; what a topic refuses stays there."""
+        outgoing, self._outbox = self._outbox, []
+        if not outgoing:
+            return
+        try:
+            self._publish(outgoing)
+        except PublishError as error:
+            kept = {id(write) for write in error.refused or outgoing}
+            self._outbox = [write for write in outgoing if id(write) in kept]
 
     def _with_id(self, write: Write) -> Write:
         self._numbers += 1
@@ -99,7 +111,7 @@ class MemorySession:
 
     @property
     def connection(self) -> Any:
-        """What the test has given."""
+        """What the test passed in."""
         if self._store.db is None:
             raise ContextError(
                 "ctx.db: this simulation has no database; pass Simulation(app, db=...)"
@@ -112,7 +124,7 @@ class MemorySession:
         await _enter(self._call, self._store.db)
 
     async def keep(self, sends: Sequence[Write]) -> bool:
-        """What the call did shall count, unless it sends what was sent before."""
+        """Keep the call's work, unless it sends an id that was sent before."""
         chosen = [write.id for write in sends if isinstance(write, IdentifiedWrite)]
         taken = self._store.sent | self._sent
         if len(set(chosen)) < len(chosen) or taken & set(chosen):
@@ -123,11 +135,11 @@ class MemorySession:
         return True
 
     async def undo(self, error: BaseException) -> None:
-        """What the call did shall not count."""
+        """Undo the call's work."""
         await self._call.__aexit__(type(error), error, None)
 
     async def claim(self, claims: Sequence[Claim]) -> dict[InboxId, Found]:
-        """Note these ids as done; gives what was known of those that are not new."""
+        """Record these ids as done; returns what was known of those that are not new."""
         found = {
             claim.id: self._store.rows[claim.id].found
             for claim in claims
@@ -139,14 +151,14 @@ class MemorySession:
         return found
 
     async def watch(self) -> None:
-        """Be ready to be broken off."""
+        """Prepare to be aborted."""
 
     async def break_off(self) -> None:
-        """Undo it, and let nothing more be done in it."""
+        """Undo it, and allow nothing more in it."""
         self.broken = True
 
     async def mark(self, marks: Marks) -> None:
-        """Say what became of the claimed ids that are not simply done."""
+        """Record the outcome of claimed ids that are not simply done."""
         for claim in marks.done:
             self._put(claim.id, Found("done", *claim[1:]))
         for name, attempt in marks.parked:
@@ -166,7 +178,7 @@ class MemorySession:
     async def commit(self) -> None:
         """Make all of it durable."""
         if self.broken:
-            raise StoreDownError("the transaction was broken off")
+            raise StoreDownError("the transaction was aborted")
         await self._whole.aclose()
         self.committed = True
         self._store.carry_out(self._rows, self._sent, self._outbox)

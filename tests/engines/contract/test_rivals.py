@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from running import OnSpark, OnWorker
 
-from redrive.engines.preflight import NotReadyError
+from redrive.engines import preflight
+from redrive.errors import NotReadyError
 
 APP = """
     app = App(NAME, retry=RetryPolicy("1s"))
@@ -17,8 +18,10 @@ APP = """
 
 
 def test_a_worker_beside_a_spark_run_takes_over_and_spark_beside_it_is_refused(
-    world, spark_session
+    world, spark_session, monkeypatch
 ):
+    # One that was stopped would be waited for; this one goes on.
+    monkeypatch.setattr(preflight, "MEMBERS_GONE_WITHIN", 3.0)
     target = world.app(APP)
     on_spark = OnSpark(spark_session).start(target, world.bootstrap)
     worker = None

@@ -20,14 +20,14 @@ from planner_worlds import (
 
 from redrive import App
 from redrive.engines.spark.marks import OLD_MARK, RivalError, old_place
-from redrive.engines.spark.planner import TOPICS_EVERY
+from redrive.engines.spark.news import News
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.spec import HORIZON
-from redrive.engines.starts import DataLossError
-from redrive.kafka.errors import MissingTopicError
+from redrive.errors import DataLossError
+from redrive.kafka.errors import BrokerError, MissingTopicError
 from redrive.ports import Position
 from redrive.processing.notes import without_notes
 from redrive.record import TopicPartition
+from redrive.tuning import RETRY_HORIZON, TOPICS_EVERY
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -57,6 +57,36 @@ def committed(world: World, app: App, place: TopicPartition) -> Position | None:
 
 
 # Ends
+
+
+def test_a_run_that_ends_waits_for_what_a_transaction_has_parked(world, make_app, place):
+    """One that is committed ends a little later in each of its partitions."""
+    app = make_app("in", delays="1h", delivery="transaction")
+    parked = TopicPartition(f"{world.prefix}.retry.1h", 0)
+    commit = world.open_transaction(parked, 1)
+    until_empty, once, stopped = (
+        planner(world, app, "retry", until=until) for until in ("empty", "once", "stopped")
+    )
+    for each in (until_empty, once, stopped):
+        assert each.plan() == []
+    assert (until_empty.status.empty, once.status.reached) == (False, False)
+    assert stopped.status.empty  # nobody asks, and it would cost a request for each plan
+    commit()
+    for each in (until_empty, once):
+        assert each.plan() == []
+    assert not until_empty.status.empty  # but it waits
+    assert once.status.reached
+
+
+def test_what_waits_under_the_old_name_is_planned(world, make_app, place):
+    old = TopicPartition(f"{world.prefix}-old.retry.5m", 0)
+    world.create(old.topic, delay=True)
+    world.send(old, 2)
+    app = make_app("in", delays="1h", was=f"{world.prefix}-old")
+    one = planner(world, app, "retry")
+    assert one.plan() == []
+    world.clock.advance(300_000)
+    assert bare(one.plan()) == [[Range(*old, 0, 2, 300_000)]]
 
 
 def test_a_marker_at_the_end_is_part_of_the_range(world, make_app, place):
@@ -134,7 +164,7 @@ def test_a_batch_has_its_limit_and_everybody_a_share(world, make_app):
     assert planned(one) == [(0, 0, 10), (1, 0, 50), (2, 0, 50)]
 
 
-# Beginnings
+# StartOffsets
 
 
 def test_progress_is_the_only_memory(world, make_app, place):
@@ -220,7 +250,7 @@ def test_progress_past_the_end_stops_the_run(world, make_app, place):
     app = make_app("in")
     world.send(place, 3)
     world.progress(app).commit({place: Position(7)})
-    with pytest.raises(DataLossError, match="the log ends at 3: the topic was made anew"):
+    with pytest.raises(DataLossError, match="the log ends at 3: the topic was recreated"):
         planner(world, app).plan()
 
 
@@ -261,13 +291,16 @@ def test_what_is_not_due_is_not_planned(world, make_app, place):
     one = planner(world, app, "retry")
     world.send(delayed, 2)
     assert one.plan() == []
-    assert one.status.parked == {delayed.topic: 2}
-    due = one.status.next_due[delayed.topic]
+    ahead = one.status.ahead
+    assert (ahead.lag, ahead.due, ahead.due_since) == ({delayed.topic: 2}, {delayed.topic: 0}, {})
+    due = ahead.next_due[delayed.topic]
     assert abs(due - world.clock.now() - 3_600_000) < 60_000
-    world.clock.advance(due - world.clock.now() - HORIZON - 5000)
+    world.clock.advance(due - world.clock.now() - RETRY_HORIZON - 5000)
     assert one.plan() == []
     world.clock.advance(5000)
     assert bare(one.plan()) == [[Range(*delayed, 0, 2, 3_600_000)]]
+    ahead = one.status.ahead
+    assert (ahead.due, ahead.due_since) == ({delayed.topic: 2}, {delayed.topic: due})
 
 
 def test_only_what_is_due_soon_is_planned_ahead(world, make_app, place):
@@ -276,14 +309,14 @@ def test_only_what_is_due_soon_is_planned_ahead(world, make_app, place):
     one = planner(world, app, "retry")
     world.send(delayed, 2)
     one.plan()
-    first = one.status.next_due[delayed.topic]
+    first = one.status.ahead.next_due[delayed.topic]
     if isinstance(world, InMemory):
-        world.clock.advance(HORIZON + 1)
+        world.clock.advance(RETRY_HORIZON + 1)
     else:  # the broker's clock is the machine's: wait for its next milliseconds
-        while world.clock.now() <= first - 3_600_000 + HORIZON + 1:
+        while world.clock.now() <= first - 3_600_000 + RETRY_HORIZON + 1:
             pass
     world.send(delayed, 3)
-    world.clock.advance(first - world.clock.now() - HORIZON)
+    world.clock.advance(first - world.clock.now() - RETRY_HORIZON)
     assert bare(one.plan()) == [[Range(*delayed, 0, 2, 3_600_000)]]
     world.clock.advance(3_600_000)
     assert bare(one.plan()) == [[Range(*delayed, 0, 5, 3_600_000)]]
@@ -296,6 +329,7 @@ def test_records_wait_in_topics_that_no_policy_uses_any_more(world, make_app, pl
     after = make_app("in", delays="5m")
     one = planner(world, after, "retry")
     assert one.plan() == []
+    assert one.status.ahead.lag == {delayed.topic: 2, after.delay_topic(300_000): 0}
     world.clock.advance(3_600_000)
     assert bare(one.plan()) == [[Range(*delayed, 0, 2, 3_600_000)]]
 
@@ -330,3 +364,63 @@ def test_a_run_of_an_older_version_that_began_later_ends_this_one(world, make_ap
 def test_a_worker_beside_it_is_refused(world, make_app, place):
     with pytest.raises(RivalError, match="running as a worker: its group has active members"):
         planner(world, make_app("in"), has_members=lambda: True).plan()
+
+
+def test_a_delay_topic_that_no_policy_has_can_be_deleted(world, make_app, place):
+    former = TopicPartition(f"{world.prefix}.retry.5m", 0)
+    world.create(former.topic, delay=True)
+    app = make_app("in", delays="1h")
+    one = planner(world, app, "retry")
+    one.plan()
+    assert former.topic in one.status.ahead.lag
+    world.delete(former.topic)
+    world.clock.advance(TOPICS_EVERY)
+    assert one.plan() == []
+    assert former.topic not in one.status.ahead.lag
+    world.delete(app.delay_topic(3_600_000))
+    world.clock.advance(TOPICS_EVERY)
+    with pytest.raises(MissingTopicError):
+        one.plan()
+
+
+def test_one_that_is_deleted_with_records_in_it_is_a_loss(world, make_app, place):
+    former = TopicPartition(f"{world.prefix}.retry.5m", 0)
+    world.create(former.topic, delay=True)
+    world.send(former, 2)
+    one = planner(world, make_app("in", delays="1h"), "retry")
+    one.plan()
+    world.delete(former.topic)
+    world.clock.advance(TOPICS_EVERY)
+    with pytest.raises(DataLossError, match="deleted, with up to 2 records unread"):
+        one.plan()
+
+
+# What became of tasks
+
+
+class SilentOnce:
+    """A log that does not answer the first time."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.silent = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "all_bounds" and self.silent:
+            self.silent = False
+            raise BrokerError("nobody answers")
+        return getattr(self._log, name)
+
+
+def test_a_death_that_was_told_while_nobody_answered_is_not_forgotten(
+    world, make_app, place, tmp_path
+):
+    app = make_app("in")
+    world.send(place, 8)
+    log = SilentOnce(world.log)
+    one = planner(world, app, log=log, scratch=str(tmp_path))
+    died = {"ranges": [[*place, 0, 8]], "begun": False}
+    News.of([{"died": died}]).write(tmp_path / "batch-main.json")
+    with pytest.raises(BrokerError, match="nobody answers"):
+        one.plan()
+    assert planned(one) == [(0, 0, 4)]

@@ -20,10 +20,11 @@ from planner_worlds import (
 from redrive import App
 from redrive.engines.spark import marks
 from redrive.engines.spark.news import News
-from redrive.engines.starts import DataLossError
+from redrive.errors import DataLossError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
-from redrive.processing.notes import RUN, TOPIC, noted, without_notes
+from redrive.processing.done_beyond import still_at
+from redrive.processing.notes import MOVED, RUN, TOPIC, noted, with_note, without_notes
 from redrive.record import TopicPartition
 
 HOUR = 3_600_000
@@ -193,6 +194,22 @@ def test_it_is_put_back_as_far_as_the_tasks_of_the_last_batch_had_come(
     assert world.progress(app).committed([place])[place].offset == 7
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_it_is_put_back_with_what_was_complete_beyond_it(
+    world, make_app, place, delivery, tmp_path
+):
+    app = make_app("in", delivery=delivery)
+    world.send(place, 9)
+    world.progress(app).commit({place: still_at(0, [(1, 3), (5, 7)])})
+    one = planner(world, app, scratch=str(tmp_path))
+    assert planned(one) == [(0, 0, 9)]
+    news = {"topic": place.topic, "partition": 0, "end": 4}
+    News.of([news]).write(tmp_path / "batch-main.json")
+    world.forget_progress(app)
+    [[found]] = one.plan()
+    assert (found.start, found.end, found.done) == (4, 9, [(5, 7)])
+
+
 # Whose it is
 
 
@@ -202,6 +219,19 @@ def test_every_commit_of_a_planner_says_of_which_run_and_topic_it_is(world, make
     found = world.progress(app).committed([place])[place]
     assert noted(found, RUN) == "7-mine"
     assert noted(found, TOPIC) == world.log.topics([place.topic])[place.topic][0]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_run_ends_when_its_app_goes_on_under_another_name(world, make_app, place, delivery):
+    app = make_app("in", delivery=delivery)
+    world.send(place, 1)
+    one = planner(world, app)
+    one.plan()
+    found = world.progress(app).committed([place])
+    world.progress(app).commit({place: with_note(found[place], MOVED, "other")})
+    with pytest.raises(marks.RivalError, match='goes on as "other"'):
+        one.plan()
+    assert planned(planner(world, app)) == [(0, 0, 1)], "one that was begun after that is wanted"
 
 
 def late(world: World, app: App, place: TopicPartition, topic_id: str, offset: int) -> None:
@@ -241,6 +271,22 @@ def test_after_a_late_commit_a_topic_is_read_from_its_beginning_where_that_was_a
     assert planned(again) == [(0, 0, 5)]
     assert planned(again) == [(0, 0, 5)]
     assert len(again.status.lost) == 1
+
+
+def test_a_late_commit_just_before_a_first_one_is_no_progress_either(world, make_app, place):
+    """A task of the topic before is fenced off by the first commit, but may come before it."""
+    app = make_app("in", delivery="transaction", on_data_loss="continue")
+    world.send(place, 3)
+    one = planner(world, app)
+    ((only,),) = one.plan()
+    recreate(world, place, 5)
+
+    def happens() -> None:
+        position = marks.labelled(Position(3), topic_id=only.topic_id, run="run")
+        world.fence(app, place).commit([], {place: position})
+
+    again = planner(world, app, log=Between(world, happens))
+    assert planned(again) == [(0, 0, 5)]
 
 
 def test_progress_that_is_gone_with_its_topic_is_not_put_back(world, make_app, place):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
+
 import psycopg
 import pytest
 from running import OnWorker, World
 
 from redrive.config import load_settings
 from redrive.engines import preflight
-from redrive.engines.preflight import NotReadyError
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, NotReadyError
 from redrive.ledger.migrating import migrate
 
 APP = """
@@ -58,7 +59,7 @@ def test_a_worker_that_was_stopped_is_waited_out(world: World, caplog) -> None:
     assert world.admin.has_members(world.prefix)  # it may come back
     preflight.check(world.loaded(target), world.settings, target, engine="spark")
     assert not world.admin.has_members(world.prefix)
-    assert "until its session has timed out" in caplog.text
+    assert "until its session times out" in caplog.text
 
 
 def test_a_worker_that_has_ended_by_itself_is_not_waited_for(world: World, caplog) -> None:
@@ -72,7 +73,7 @@ def test_a_worker_that_has_ended_by_itself_is_not_waited_for(world: World, caplo
 def test_a_worker_of_the_same_app_is_a_rival(world: World, monkeypatch) -> None:
     from confluent_kafka import Consumer
 
-    monkeypatch.setattr(preflight, "_WORKERS_GONE", 0.0)
+    monkeypatch.setattr(preflight, "MEMBERS_GONE_WITHIN", 0.0)
     target = world.app(APP)
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": world.prefix})
     consumer.subscribe([world.topic("in")])
@@ -101,7 +102,7 @@ def checked(world: World, *, ttl: int | None = None, **settings: str) -> preflig
 
 
 def test_a_delivery_with_a_database_needs_its_address(world: World) -> None:
-    with pytest.raises(ConfigurationError, match="no database: give --database"):
+    with pytest.raises(ConfigurationError, match="no database: set REDRIVE_DATABASE"):
         checked(world)
 
 
@@ -131,3 +132,18 @@ def test_ids_are_remembered_longer_than_records_can_come_back(
     assert checked(world, ttl=5 * day, database=redrive_database).inbox_ttl == 5 * day
     world.topics.configure(world.topic("in"), {"retention.ms": "-1"})
     assert checked(world, database=redrive_database).inbox_ttl is None
+
+
+def test_a_missing_privilege_is_said_with_its_grant(world: World, redrive_database) -> None:
+    role = f"app_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(redrive_database, autocommit=True) as admin:
+        migrate(admin)
+        admin.execute(f"create role {role}")
+        try:
+            with pytest.raises(NotReadyError, match=f"run `grant usage on .* to {role};`") as said:
+                checked(world, database=f"{redrive_database}&options=-crole%3D{role}")
+            admin.execute(str(said.value).split("`")[1])
+            checked(world, database=f"{redrive_database}&options=-crole%3D{role}")
+        finally:
+            admin.execute(f"drop owned by {role}")
+            admin.execute(f"drop role {role}")

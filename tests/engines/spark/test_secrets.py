@@ -22,6 +22,15 @@ def test_a_secret_setting_of_sparks_is_not_on_its_command_line(spark_session):
     assert not any("hunter2" in line for line in lines)
 
 
+def test_what_is_sent_to_java_is_not_logged(spark_session, caplog):
+    given = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "me", "password": "hunter2"}
+    mine = load_settings({"bootstrap": "127.0.0.1:9", "security": given}, environ={})
+    ready.prepare(spark_session)
+    with caplog.at_level("DEBUG", "py4j"):
+        reading.read(spark_session, mine, [Range("orders", 0, 0, 0)], "shop")
+    assert "hunter2" not in caplog.text
+
+
 def test_no_plan_of_a_secured_read_that_spark_shows_has_the_password_in_it(
     spark_session, redrive_secure_stack, redrive_prefix
 ):

@@ -18,7 +18,7 @@ from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.reports import SliceReport
 from redrive.engines.spark.spec import Spec
-from redrive.engines.starts import DataLossError
+from redrive.errors import DataLossError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
@@ -261,7 +261,7 @@ def test_a_broker_that_goes_away_is_a_trouble_and_loses_nothing(
 ):
     monkeypatch.setattr(runtime, "Admin", partial(Admin, patience=1))
     monkeypatch.setattr(runtime, "KafkaLog", partial(KafkaLog, patience=3))
-    monkeypatch.setattr("redrive.kafka.transactions.TIMEOUT", 3.0)
+    monkeypatch.setattr("redrive.kafka.transactions.TRANSACTION_CALL_SECONDS", 3.0)
     made = tasks(
         f"""
         app = App(NAME, delivery={delivery!r}, ordering="partition", retry=RetryPolicy("1s"))
@@ -287,7 +287,7 @@ def test_a_broker_that_goes_away_is_a_trouble_and_loses_nothing(
     finally:
         stopping.join()
         broker.start()
-    assert any(report.trouble for report in reports)
+    assert any(report.trouble or report.refused for report in reports)
     assert not any(report.fatal for report in reports)
     world.wait(None, "the rest", lambda: bool(made.run("in") and not world.lag("in")))
     assert {*world.values("out")} == {*numbers()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from redrive.delivery.flush import FlushDelivery
-from redrive.engines.worker.beginnings import Beginnings
+from redrive.delivery.kept import Kept
 from redrive.engines.worker.commits import Commits
-from redrive.engines.worker.looking import Looking
-from redrive.engines.worker.transacting import Chunks
-from redrive.engines.worker.worker import WorkerError
+from redrive.engines.worker.fate import WorkerError
+from redrive.engines.worker.lag import LagMonitor
+from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.processing.processor import PartitionProcessor
 
 COPY = """
@@ -51,9 +51,9 @@ def test_an_exit_in_a_task_of_a_handler_is_its_records_alone(world, start):
 BROKEN = {
     "handlers": (PartitionProcessor, "complete"),
     "delivery": (FlushDelivery, "pump"),
-    "transactions": (Chunks, "cut"),
-    "looking": (Looking, "_once"),
-    "assignment": (Beginnings, "find"),
+    "transactions": (Kept, "cut"),
+    "looking": (LagMonitor, "_once"),
+    "assignment": (StartOffsets, "find"),
     "commits": (Commits, "on_commit"),
 }
 

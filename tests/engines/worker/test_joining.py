@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
+from running import gauges
+
+from redrive.engines.worker import lag
+from redrive.record import Write
 
 READS = """
     app = App(NAME)
@@ -20,11 +24,11 @@ def handled(world):
     return sorted(note["value"] for note in world.notes())
 
 
-def reading(world, *topics):
+def reading(world, *topics, source=READS):
     """The app, as it is after a deployment."""
     for module in [name for name in sys.modules if name.startswith("app_")]:
         del sys.modules[module]
-    return world.app(READS.format(topics=topics), partitions=4)
+    return world.app(source.format(topics=topics), partitions=4)
 
 
 def counts(run, topic):
@@ -92,3 +96,87 @@ def test_a_worker_without_a_name_leaves_the_group_when_it_stops(world, start, pr
     assert world.admin.has_members(world.prefix)
     run.stop()
     assert not world.admin.has_members(world.prefix)
+
+
+PARKS = """
+    app = App(NAME, retry=RetryPolicy("100ms"))
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        note(value=record.value.decode(), attempt=ctx.attempt)
+        if ctx.attempt == 1:
+            raise Retry("once more")
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"protocol": "consumer"}])
+def test_what_a_version_parked_that_was_taken_back_is_read_by_workers_that_ran_on(
+    world, start, monkeypatch, options
+):
+    monkeypatch.setattr(lag, "NEW_TOPICS_EVERY", 0.2)
+    target = world.app(PARKS, partitions=2)
+    world.send("in", b"1")
+    run = start(target, **options)
+    world.wait(run, "it comes back", lambda: len(world.notes()) == 2)
+    # The other version has another delay, and its topic is made before it begins.
+    delayed = world.topic("retry.300ms")
+    world.topics.create(delayed, 2, {"message.timestamp.type": "LogAppendTime"})
+    (parked,) = world.records("retry.100ms")
+    world.publisher.publish([Write(delayed, parked.key, parked.value, parked.headers)])
+    world.wait(run, "it is handled here", lambda: len(world.notes()) == 3)
+    world.wait(run, "it is counted", lambda: gauges(run, "parked_records").get(delayed) == 0)
+    world.wait(run, "it is committed", lambda: world.lag("retry.300ms") == 0)
+    run.stop()
+    assert [(note["value"], note["attempt"]) for note in world.notes()] == [
+        ("1", 1), ("1", 2), ("1", 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"protocol": "consumer"}])
+def test_a_delay_topic_that_no_policy_has_can_be_deleted_while_it_is_read(
+    world, start, monkeypatch, options
+):
+    monkeypatch.setattr(lag, "NEW_TOPICS_EVERY", 0.2)
+    target = world.app(PARKS, partitions=2)
+    settings = {"message.timestamp.type": "LogAppendTime"}
+    left, new = world.topic("retry.300ms"), world.topic("retry.400ms")
+    world.topics.create(left, 2, settings)
+    world.send("in", b"1")
+    run = start(target, **options)
+    world.wait(run, "it comes back", lambda: len(world.notes()) == 2)
+    world.topics.delete(left)
+    # What the subscription comes to is looked at every few minutes, and when it grows.
+    world.topics.create(new, 2, settings)
+    (parked,) = world.records("retry.100ms")
+    world.publisher.publish([Write(new, parked.key, parked.value, parked.headers)])
+    world.wait(run, "the others are read", lambda: len(world.notes()) == 3)
+    run.stop()
+
+
+TWICE = """
+    app = App(NAME, retry=RetryPolicy("100ms"))
+
+    for each in {topics}:
+        @app.handler(topic(each))
+        def handle(record, ctx):
+            if ctx.attempt == 1:
+                raise Retry("once more")
+            note(value=record.value.decode())
+"""
+
+
+def test_a_version_without_the_handler_buries_nothing_that_the_one_beside_it_parks(world, start):
+    old = start(reading(world, "in", source=TWICE), dynamic=True)
+    world.wait(old, "its partitions", lambda: old.worker.assigned == 8)
+    target = reading(world, "in", "added", source=TWICE)
+    new = start(target, dynamic=True)
+    world.wait(new, "its share", lambda: new.worker.assigned == old.worker.assigned == 6)
+    sent = [f"{number}" for number in range(20)]
+    for value in sent:
+        world.send("added", value.encode(), key=value.encode())
+    world.wait(old, "some are read by the old one", lambda: world.count("retry.100ms") > len(sent))
+    old.stop()
+    world.wait(new, "all are handled", lambda: len(world.notes()) >= len(sent))
+    world.wait(new, "all are committed", lambda: world.lag("retry.100ms") == 0)
+    assert handled(world) == sorted(sent)
+    assert world.values("dead") == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.engines.starts import DataLossError
+from redrive.envelope import Envelope
+from redrive.errors import DataLossError
 from redrive.ports import Position
 from redrive.processing.notes import TOPIC, noted, with_note
+from redrive.record import Write
 
 NOTES = """
     app = App(NAME, {choices})
@@ -81,3 +83,48 @@ def test_progress_that_was_committed_for_the_topic_before_is_not_that_of_the_new
     else:
         assert run.worker.await_termination(60)
         assert handled(world).keys() == {*NEW}
+
+
+RETRIES = """
+    app = App(NAME, retry=RetryPolicy("1s"), librdkafka={"topic.metadata.refresh.interval.ms": 300})
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        note(value=record.value.decode())
+"""
+
+
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_a_delay_topic_that_no_policy_has_may_be_deleted_when_nothing_waits_in_it(
+    world, start, waiting
+):
+    target = world.app(RETRIES, partitions=1)
+    former = world.topic("retry.7d")
+    world.topics.create(former, 1, {"message.timestamp.type": "LogAppendTime"})
+    envelope = Envelope(
+        app=world.prefix,
+        id="7",
+        origin_topic=world.topic("in"),
+        origin_partition=0,
+        origin_offset=0,
+        first_received=1,
+        attempt=2,
+    )
+    world.publisher.publish([Write(former, None, b"parked", envelope.headers(()))] * waiting)
+    run = start(target)
+    world.wait(run, "its places", lambda: run.worker.assigned == 3)
+
+    def lag():
+        return run.worker.status("retry").get("ahead", {}).get("lag", {})
+
+    world.wait(run, "a look", lambda: lag().get(former) == waiting)
+    world.topics.delete(former)
+    if waiting:
+        with pytest.raises(DataLossError, match="with up to 2 records unread"):
+            run.worker.await_termination(60)
+        return
+    world.wait(run, "its end", lambda: former not in lag())
+    world.wait(run, "its loss", lambda: run.worker.assigned == 2)
+    world.send("in", b"goes on")
+    world.wait(run, "what comes later", lambda: len(world.notes()) == 1)
+    run.stop()

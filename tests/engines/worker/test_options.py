@@ -8,14 +8,17 @@ import re
 import sys
 import urllib.error
 import urllib.request
+from time import time
 
 import confluent_kafka
 import pytest
 from driver import Driver
 
-from redrive.engines.starts import DataLossError
+from redrive.cli.view import summary
 from redrive.engines.worker import one_core
-from redrive.errors import ResourceError
+from redrive.engines.worker.lag import LagMonitor
+from redrive.envelope import Envelope
+from redrive.errors import DataLossError, ResourceError
 from redrive.record import Write
 
 NOTES = """
@@ -41,7 +44,16 @@ def test_once_ends_with_what_is_there_and_due(world, start):
     assert handled(world) == ["1", "2", "late"]
     assert world.lag("in") == 0
     assert world.count("retry.1h") == world.lag("retry.1h") == 1
-    assert run.worker.status("retry")["parked"][world.topic("retry.1h")] == 1
+    told = list(summary(run.worker, time()))
+    parked = f"1 parked in {world.topic('retry.1h')}"
+    assert told[-1].startswith((f"{parked}, next due in 59m", f"{parked}, next due in 1h")), told
+
+
+def test_once_runs_what_is_parked_and_due(world, start):
+    target = world.app(NOTES.format(choices="retry=RetryPolicy('1ms')"), partitions=1)
+    world.publisher.publish([parked(world, "retry.1ms", b"due")])
+    assert start(target, until="once").worker.await_termination(60)
+    assert handled(world) == ["due"]
 
 
 def test_until_empty_waits_for_what_is_parked(world, start):
@@ -52,6 +64,42 @@ def test_until_empty_waits_for_what_is_parked(world, start):
     assert [(note["value"], note["attempt"]) for note in world.notes()][-1] == ("late", 2)
     assert (world.lag("in"), world.lag("retry.1s")) == (0, 0)
     assert run.worker.figures.total("done") == 2
+
+
+@pytest.mark.parametrize("until", ["once", "empty"])
+def test_what_a_transaction_has_parked_is_waited_for_until_it_can_be_read(
+    world, start, monkeypatch, until
+):
+    """One that is committed ends a little later in each of its partitions."""
+    choices = "delivery='transaction', retry=RetryPolicy('1ms')"
+    target = world.app(NOTES.format(choices=choices), partitions=1)
+    world.send("in", b"1")
+    looks = []
+    look = LagMonitor.look
+    monkeypatch.setattr(LagMonitor, "look", lambda self: (looks.append(None), look(self))[1])
+    with world.open_transaction(parked(world, "retry.1ms", b"2")):
+        run = start(target, until=until)
+        world.wait(run, "the other one", lambda: world.lag("in") == 0)
+        seen = len(looks)
+        world.wait(run, "some looks", lambda: len(looks) > seen + 5 or run.worker._ended.is_set())
+        assert not run.worker._ended.is_set()
+    assert run.worker.await_termination(60)
+    assert handled(world) == ["1", "2"]
+
+
+def parked(world, topic, value):
+    """What is written to a delay topic for a record of `in`."""
+    envelope = Envelope(
+        app=world.prefix,
+        id="parked",
+        origin_topic=world.topic("in"),
+        origin_partition=0,
+        origin_offset=0,
+        first_received=0,
+        attempt=2,
+        due=1,
+    )
+    return Write(world.topic(topic), None, value, envelope.headers(()))
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
@@ -180,8 +228,8 @@ def ask(port, path):
 
 def test_figures_health_and_lines_for_machines(world, watched):
     world.send("in", b"good", b"bad 1", b"bad 2", b"bad 3", b"early")
-    world.wait(watched, "its port", lambda: "figures: port" in watched.output())
-    port = int(re.search(r"figures: port (\d+)", watched.output())[1])
+    world.wait(watched, "its port", lambda: "metrics: port" in watched.output())
+    port = int(re.search(r"metrics: port (\d+)", watched.output())[1])
     world.wait(watched, "ready", lambda: ask(port, "/ready")[0] == 200)
     assert ask(port, "/live") == (200, "ok\n")
     world.wait(watched, "all", lambda: world.lag("in") == 0)

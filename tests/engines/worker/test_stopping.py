@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+from contextlib import contextmanager
 
 import psycopg
 import pytest
 from driver import Driver
 
+from redrive.engines.worker.loop import NameInUseError
 from redrive.errors import ResourceError
 from redrive.ledger.migrating import migrate
 
@@ -38,6 +41,20 @@ def drive(world):
         each.kill()
 
 
+@contextmanager
+def away(broker, fault):
+    if fault == "killed":
+        broker.kill()
+    else:
+        os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if fault == "silent":
+            os.kill(broker.pid, signal.SIGCONT)
+        broker.start()
+
+
 def told(world, what):
     return [note["offset"] for note in world.notes() if note["what"] == what]
 
@@ -64,7 +81,12 @@ def test_a_handler_that_does_not_end_is_not_waited_for_longer_than_was_said(worl
     world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
     run._process.send_signal(signal.SIGTERM)
     assert run.wait(60) == 0, run.output()
-    assert "they run again" in run.output()
+    assert run.output().count("3 record(s) were not finished after 0.") == 1
+    assert run.output().count("they run again") == 1  # logged once
+    assert run.output().count("they will run again") == 1  # and in the summary
+    assert "handlers still run" not in run.output()
+    assert "main  lane: nothing done" in run.output()
+    assert "main lane: 3 record(s) did not finish: they will run again" in run.output()
     assert world.committed("in")[world.places("in")[0]].offset == 0
     (world.folder / "go").touch()
     again = drive(target, "--until-empty")
@@ -112,6 +134,58 @@ def test_an_error_ends_the_process_also_while_a_handler_hangs(world, drive):
     run._process.send_signal(signal.SIGTERM)
     assert run.wait(60) == 1, run.output()
     assert 'resource "client" could not be closed: ConnectionError: gone already' in run.output()
+
+
+@pytest.mark.parametrize(
+    ("delivery", "fault"),
+    [
+        ("at-least-once", "killed"),
+        ("transaction", "silent"),
+        pytest.param("at-least-once", "silent", marks=pytest.mark.chaos),
+        pytest.param("transaction", "killed", marks=pytest.mark.chaos),
+    ],
+)
+def test_a_stop_waits_no_longer_than_was_said_for_brokers_that_are_away(
+    world, start, redrive_stack, delivery, fault
+):
+    waits = WAITS.replace("App(NAME", f"App(NAME, delivery={delivery!r}")
+    waits = waits.replace('note(what="end"', 'ctx.send(topic("out"), b"")\n        note(what="end"')
+    target = world.app(waits, partitions=1)
+    world.create(world.topic("out"))
+    world.send("in", b"0", b"1")
+    run = start(target, drain="1s")
+    world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
+    with away(redrive_stack.brokers[0], fault):
+        (world.folder / "go").touch()
+        world.wait(run, "their ends", lambda: len(told(world, "end")) == 2)
+        run.worker.stop(30)  # a session lasts 20 s, a write is tried for 30 s
+        assert run.worker.await_termination(0)
+    again = start(target, until="empty")
+    assert again.worker.await_termination(60)
+    assert set(told(world, "end")) == {0, 1}
+
+
+def test_neither_does_one_that_comes_while_it_joins_anew(world, start, redrive_stack):
+    target = world.app(WAITS, partitions=1)
+    world.send("in", b"0", b"1")
+    run = start(target, drain="1s", revoke_wait="1s")
+    world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
+
+    def refuse_its_name():
+        raise NameInUseError("its name is in use")
+
+    with away(redrive_stack.brokers[0], "silent"):
+        (world.folder / "go").touch()
+        world.wait(run, "their ends", lambda: len(told(world, "end")) == 2)
+        member = run.worker._member
+        member.loop.ask(refuse_its_name)
+        world.wait(run, "it is left", lambda: member._end is not None)
+        run.worker.stop(30)
+        with pytest.raises(NameInUseError):
+            run.worker.await_termination(0)
+    again = start(target, until="empty")
+    assert again.worker.await_termination(60)
+    assert set(told(world, "end")) == {0, 1}
 
 
 HANGS = {

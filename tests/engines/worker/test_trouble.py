@@ -279,7 +279,7 @@ def test_a_partition_that_goes_and_comes_back_while_work_is_in_flight(world, sta
     assert held_back
     contexts = first.worker.app.handlers[topic].call.__globals__["contexts"]
     held = list(contexts)
-    second = start(target, max_in_flight=2, drain=100)
+    second = start(target, max_in_flight=2, drain="100ms")
     world.wait(second, "its share", lambda: second.worker.assigned == 1)
     world.wait(second, "the work, again", lambda: len(world.notes()) == 9)
     for context in held:

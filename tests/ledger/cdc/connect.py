@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's connector on the outbox, configured as in docs/relay.md."""
+"""Kafka Connect with Debezium's connector on the outbox, as docs/reference/relay.md has it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redrive.local.processes import Identity, alive, end, last_lines, spawn
 from redrive.local.waiting import wait_until
 
 HERE: Final = Path(__file__).parent
-DOCUMENT: Final = HERE.parents[2] / "docs" / "relay.md"
+DOCUMENT: Final = HERE.parents[2] / "docs" / "reference" / "relay.md"
 NAME: Final = "shop-outbox"
 
 
@@ -103,7 +103,7 @@ def documented(file: str) -> dict[str, str]:
     """A file of settings, as the documentation shows it."""
     text = DOCUMENT.read_text()
     shown = re.search(rf"```properties\n# {re.escape(file)}\n(.*?)```", text, re.DOTALL)
-    assert shown is not None, f"docs/relay.md shows no {file}"
+    assert shown is not None, f"docs/reference/relay.md shows no {file}"
     lines = (line.partition("=") for line in shown[1].splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, _, value in lines}
 

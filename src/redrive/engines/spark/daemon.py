@@ -30,7 +30,7 @@ def _worker(connection: Any, authenticated: Any) -> int:
     """A worker as Spark has it, which closes the app's resources when it ends for good."""
     code: int = _run_worker(connection, authenticated)
     if code and _OF_TASKS in sys.argv:
-        import_module("redrive.engines.spark.runtime").close_all()
+        import_module("redrive.engines.spark.runtime").close_at_the_end()
     return code
 
 

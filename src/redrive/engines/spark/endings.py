@@ -75,6 +75,8 @@ class Empty:
     def __call__(self) -> bool:
         """Whether nothing waits any more."""
         lanes: list[Lane] = ["main", *(lane for lane in self._run.lanes if lane != "main"), "main"]
+        if self._seen and self._seen[-1] > self._clock.now():
+            self._seen = []  # the clock was set back: what was seen cannot be compared with it
         since = self._seen[-1] if self._seen else 0
         status = self._run.status(lanes[len(self._seen)])
         # After the status: a batch that ended before it was planned is counted then.

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from redrive.engines.spark.ranges import Range
 from redrive.record import TopicPartition
+from redrive.tuning import HALVING_GROWTH
 
 PROOF: Final = 2
 """So often a Python worker has to die with one record alone before that is buried."""
-_GROWTH: Final = 8
 
 
 class _Suspect(NamedTuple):
@@ -78,7 +78,7 @@ class Suspects:
             if each.end >= known.until:
                 del self._found[each.place]
             elif each.end >= known.within:
-                self._found[each.place] = known._replace(size=known.size * _GROWTH)
+                self._found[each.place] = known._replace(size=known.size * HALVING_GROWTH)
 
     def _part(self, each: Range) -> Range:
         known = self._found[each.place]

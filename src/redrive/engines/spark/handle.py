@@ -14,6 +14,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.clock import WallClock
+from redrive.engines.ahead import Ahead
 from redrive.engines.cause_log import CauseLog
 from redrive.engines.figures import Figures
 from redrive.engines.spark import lost_tasks, session
@@ -27,10 +28,19 @@ from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
 from redrive.engines.spark.under_way import UnderWay
-from redrive.engines.words import Lane, Until
+from redrive.engines.words import Lane, Until, unfinished
 from redrive.errors import RedriveError
 from redrive.logs import Repeats
 from redrive.processing.causes import Seen
+from redrive.tuning import (
+    FAILED_BATCH_WAIT,
+    HANDLE_POLL,
+    LAST_LOOK_WAIT,
+    MOST_PLANNER_DEATHS,
+    NOTHING_DONE_WAIT,
+    OTHER_LANE_WAIT,
+    PLANNER_DEATHS_WITHIN,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,14 +54,6 @@ _LOST: Final = re.compile(
     r"Python worker exited unexpectedly|Python worker failed to connect back|ExecutorLostFailure"
     r"|worker crashed|executor.*lost"
 )
-_POLL: Final = 0.1
-_FAILED_WAIT: Final = 1.0
-_END_WAIT: Final = 10.0
-"""Seconds for the tasks of one lane to end, when the other has failed."""
-_LOOK_WAIT: Final = 2.0
-_MOST_DEATHS: Final = 5
-"""Of planners; one more within that many seconds, and there is something wrong."""
-_DEATHS_WITHIN: Final = 300.0
 
 
 class RunError(RedriveError):
@@ -86,6 +88,7 @@ class Handle:
         self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
         self._deaths: list[float] = []
+        self._nothing_done: dict[Lane, int] = {}
         self._stopping = False
         self._lock = threading.RLock()
         self._pause = threading.Event()
@@ -100,8 +103,8 @@ class Handle:
         self._request_stop()
         end = monotonic() + timeout
         while monotonic() < end and any(map(self._is_busy, list(self.queries))):
-            self._pause.wait(_POLL)
-        self._look_again(min(end, monotonic() + _LOOK_WAIT))
+            self._pause.wait(HANDLE_POLL)
+        self._look_again(min(end, monotonic() + LAST_LOOK_WAIT))
         with self._lock:
             for lane in self.queries:
                 self.end_lane(lane)
@@ -117,7 +120,7 @@ class Handle:
                 return True
             if end is not None and monotonic() >= end:
                 return False
-            self._pause.wait(_POLL)
+            self._pause.wait(HANDLE_POLL)
 
     def wait_until(self, condition: Callable[[], bool], timeout: float) -> None:
         """Wait until something holds; an error of either lane is raised meanwhile."""
@@ -126,11 +129,15 @@ class Handle:
             self.check()
             if monotonic() >= end:
                 raise RunError(f"the run did not come that far within {timeout:.0f} s")
-            self._pause.wait(_POLL)
+            self._pause.wait(HANDLE_POLL)
 
     def status(self, lane: Lane) -> dict[str, Any]:
         """What the planner of a lane saw last; empty before it has planned."""
         return self._statuses.read(lane)
+
+    def share(self, lane: Lane) -> Ahead:
+        """What is ahead in a lane: all of it is this run's."""
+        return Ahead(**self.status(lane).get("ahead", {}))
 
     def heard(self, lane: Lane) -> float:
         """When the planner of a lane last planned; before it has, when the run began."""
@@ -139,6 +146,16 @@ class Handle:
     def batch_seconds(self, lane: Lane) -> float | None:
         """For how long a lane's batch has been under way; None: there is none."""
         return self._under_way.seconds(lane)
+
+    @property
+    def refused(self) -> int:
+        """How many records stay where they are, because what was to be written was refused."""
+        return sum(self.status(lane).get("refused", 0) for lane in self.lanes)
+
+    @property
+    def refusal(self) -> str:
+        """Why, in one sentence."""
+        return next(filter(None, (self.status(lane).get("refusal") for lane in self.lanes)), "")
 
     @property
     def stopping(self) -> bool:
@@ -160,7 +177,7 @@ class Handle:
             if not self._fatal and (error := query.exception()) is not None:
                 self._note_end(lane, error)
         if self._fatal:
-            self.stop(_END_WAIT)
+            self.stop(OTHER_LANE_WAIT)
             raise RunError(self._fatal)
 
     def see_slots(self) -> None:
@@ -228,11 +245,27 @@ class Handle:
             trouble = f"its tasks were lost, attempt after attempt: {session.last_failure(error)}"
             self.figures.failed(lane, trouble, number=number, seconds=monotonic() - began)
             log.warning("%s lane, batch %d: %s; tried again", lane, number, trouble)
-            self._pause.wait(_FAILED_WAIT)
+            self._pause.wait(FAILED_BATCH_WAIT)
             return
         texts = lost_tasks.replaced([row[0] for row in rows], self._how_it_ended)
         reports = self.figures.add(lane, texts, number=number, seconds=monotonic() - began)
         self._note_reports(lane, reports)
+        self._pause.wait(self._wait_after(lane, reports))
+
+    def _wait_after(self, lane: Lane, reports: list[dict[str, Any]]) -> float:
+        """Seconds until the next batch: the last may only have found that nothing is due.
+
+        The planner goes by the broker's time. Where the clock of whoever parked a record was ahead,
+        its own word counts, and the same range would be planned again and again until then.
+        """
+        if any(
+            report.get("counts") or "died" in report or report.get("end") != report.get("start")
+            for report in reports
+        ):
+            self._nothing_done[lane] = 0
+            return 0.0
+        times = self._nothing_done[lane] = self._nothing_done.get(lane, 0) + 1
+        return float(min(FAILED_BATCH_WAIT, NOTHING_DONE_WAIT * 2 ** min(times, 10)))
 
     def _note_reports(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
         if self._forget.alive:
@@ -248,7 +281,7 @@ class Handle:
         for trouble in filter(self._troubles.is_news, troubles):
             log.warning("%s lane: %s; tried again", lane, trouble)
         if any(report["trouble"] and "died" not in report for report in reports):
-            self._pause.wait(_FAILED_WAIT)  # never hot: whatever it is, it is not over yet
+            self._pause.wait(FAILED_BATCH_WAIT)  # never hot: whatever it is, it is not over yet
 
     def _slots(self) -> int:
         try:
@@ -261,8 +294,8 @@ class Handle:
         log.debug("the %s lane ended", lane, exc_info=error)
         cause = session.cause(error)
         now = monotonic()
-        self._deaths = [each for each in self._deaths if each > now - _DEATHS_WITHIN]
-        if cause or len(self._deaths) >= _MOST_DEATHS:
+        self._deaths = [each for each in self._deaths if each > now - PLANNER_DEATHS_WITHIN]
+        if cause or len(self._deaths) >= MOST_PLANNER_DEATHS:
             self._fatal = f"the {lane} lane ended: {cause or 'its planner dies again and again'}"
             return
         self._deaths.append(now)
@@ -273,6 +306,9 @@ class Handle:
         ended = not any(query.isActive for query in list(self.queries.values()))
         if not ended and not self._is_over():
             return False
+        if not ended and self.refused:  # it was to end with all of it done
+            self._fatal = unfinished(self.refused, self.refusal)
+            self.check()
         self.stop()
         return True
 
@@ -289,7 +325,7 @@ class Handle:
             looking = [lane for lane, query in self.queries.items() if query.isActive]
             if self._trigger or all(self.status(lane).get("at", 0) > now for lane in looking):
                 break
-            self._pause.wait(_POLL)
+            self._pause.wait(HANDLE_POLL)
 
     def _is_busy(self, lane: Lane) -> bool:
         """Between two batches it is not: the next plan finds that the run is being stopped."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import time
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from redrive.engines.words import Lane
 from redrive.serving import Health
-
-SILENCE: Final = 60.0
-"""Seconds without a plan, while no batch is under way, after which a lane is not live."""
+from redrive.tuning import PLANNER_SILENCE
 
 
 class Query(Protocol):
@@ -62,7 +60,7 @@ def not_live(run: Run) -> str:
         if not query.isActive:
             return f"the query of the {lane} lane has ended"
         silence = time() - run.heard(lane)
-        if silence > SILENCE + run.trigger and run.batch_seconds(lane) is None:
+        if silence > PLANNER_SILENCE + run.trigger and run.batch_seconds(lane) is None:
             return f"nothing was heard of the planner of the {lane} lane for {silence:.0f} s"
     return ""
 

@@ -15,13 +15,9 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar
 
 from redrive.engines.spark.spec import Spec
+from redrive.tuning import KEPT_TO_CLOSE, KEPT_UNUSED
 
 log: Final = logging.getLogger("redrive.spark")
-
-_UNUSED: Final = 600.0
-"""Seconds after which what another app has left is let go of too."""
-_TO_CLOSE: Final = 5.0
-"""Seconds that are waited: a resource that does not close holds up nobody."""
 
 
 class Closable(Protocol):
@@ -57,7 +53,7 @@ class Kept(Generic[_Kept]):
         return [self._made.pop(key) for key in mine]
 
     def _let_go(self, target: str) -> None:
-        long_ago = monotonic() - _UNUSED
+        long_ago = monotonic() - KEPT_UNUSED
         for key in list(self._made):
             app, _, process = key
             if process == os.getpid() and (app == target or self._used[key] < long_ago):
@@ -75,4 +71,4 @@ def _close(app: str, kept: Closable) -> None:
 
     closing = threading.Thread(target=close, name="redrive-close", daemon=True)
     closing.start()
-    closing.join(_TO_CLOSE)
+    closing.join(KEPT_TO_CLOSE)

@@ -22,6 +22,7 @@ from redrive.errors import RedriveError
 from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position, Progress
 from redrive.processing.notes import BEGUN, noted
+from redrive.tuning import LOST_TASK_PATIENCE, LOST_TASK_PAUSE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +32,6 @@ log: Final = logging.getLogger("redrive.spark")
 DEATH: Final = "org.apache.spark.SparkException: Python worker exited unexpectedly"
 _RAISED: Final = "org.apache.spark.api.python.PythonException"
 _BEGINNING: Final = '{"lost"'
-_PATIENCE: Final = 5.0
-"""Seconds: Spark takes note of the end of a task a moment after it has started the next attempt."""
-_PAUSE: Final = 0.05
 _ALL: Final = 1_000_000
 _LONGEST: Final = 300
 
@@ -41,32 +39,34 @@ HowItEnded = Callable[[int, int], str]
 """What Spark says of the first attempt of a task, by stage and partition; empty: nothing."""
 
 
-def label(stage: int, task: int) -> str:
-    """Names a task within one run."""
-    return f"{stage}.{task}"
+def label(run: str, stage: int, task: int) -> str:
+    """Names a task: numbers of stages are repeated by the next run."""
+    return f"{run}.{stage}.{task}"
 
 
 def tell(spec: Spec, ranges: Sequence[Range], stage: int, task: int) -> str:
     """What was lost with the first attempt of a task; this is called in a later one."""
-    return told(ranges, stage, task, lambda: KafkaProgress(spec.settings, load(spec).name))
+    name = label(spec.run, stage, task)
+    begun = is_begun(ranges, name, lambda: KafkaProgress(spec.settings, load(spec).name))
+    return told(ranges, stage, task, begun=begun)
 
 
-def told(ranges: Sequence[Range], stage: int, task: int, progress: Callable[[], Progress]) -> str:
+def told(ranges: Sequence[Range], stage: int, task: int, *, begun: bool) -> str:
     """The same, as it travels to the driver."""
-    begun = any(
-        each.is_one_alone and _is_begun(each, label(stage, task), progress()) for each in ranges
-    )
     listed = [[each.topic, each.partition, each.start, each.end] for each in ranges]
     return json.dumps({"lost": [stage, task], "ranges": listed, "begun": begun})
 
 
-def _is_begun(each: Range, task: str, progress: Progress) -> bool:
-    """Whether the first attempt had come as far as the record."""
+def is_begun(ranges: Sequence[Range], task: str, progress: Callable[[], Progress]) -> bool:
+    """Whether the first attempt had come as far as the one record that it had."""
+    (first, *others) = ranges
+    if others or not first.is_one_alone:
+        return False
     try:
-        at = progress.committed([each.place]).get(each.place, Position(-1))
+        at = progress().committed([first.place]).get(first.place, Position(-1))
     except RedriveError:
         return False  # not known: no proof
-    return at.offset == each.start and noted(at, BEGUN) == task
+    return at.offset == first.start and noted(at, BEGUN) == task
 
 
 def replaced(texts: Sequence[str], how_it_ended: HowItEnded) -> list[str]:
@@ -105,7 +105,7 @@ def asked_of(spark: SparkSession) -> HowItEnded:
     """Ask this session's own record of its tasks, which it keeps with or without its web page."""
 
     def how_it_ended(stage: int, task: int) -> str:
-        end = monotonic() + _PATIENCE
+        end = monotonic() + LOST_TASK_PATIENCE
         while True:
             try:
                 found = _of_first_attempt(spark, stage, task)
@@ -114,7 +114,7 @@ def asked_of(spark: SparkSession) -> HowItEnded:
                 return ""
             if found or monotonic() >= end:
                 return found
-            Event().wait(_PAUSE)
+            Event().wait(LOST_TASK_PAUSE)
 
     return how_it_ended
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from redrive.engines.starts import is_of_another
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.transactions import FencedError
@@ -57,6 +58,12 @@ def look(app: str, run: str, place: TopicPartition, progress: Progress) -> None:
     check(app, run, progress.committed({place, TopicPartition(place.topic, 0)}).values())
 
 
+def reached(place: TopicPartition, topic_id: str, progress: Progress) -> Position | None:
+    """What is committed for this very topic; None also for what is left of one before it."""
+    found = progress.committed([place]).get(place)
+    return None if is_of_another(found, topic_id) else found
+
+
 def explained(
     error: Exception | None,
     app: str,
@@ -87,6 +94,14 @@ def taken_over(app: str) -> RivalError:
     return RivalError(
         f"another run of the app {app} on Spark has begun and taken over:"
         " this one stops; what it had not committed is run by the other"
+    )
+
+
+def moved(app: str, later: str) -> RivalError:
+    """What a run says whose app was renamed and started while it ran."""
+    return RivalError(
+        f'the app {app} goes on as "{later}", which was started with was="{app}" while this run was'
+        " active: this one stops; what it did meanwhile, the other does once more"
     )
 
 

@@ -1,49 +1,50 @@
-"""Figures of a run on Spark: those of every run, and of its batches."""
+"""Metrics of a run on Spark: those of every run, and those of its batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from prometheus_client.core import Metric
-
-from redrive.engines.metrics import RunCollector
+from redrive.engines.metrics import RunCollector, known
 from redrive.metrics import Figure
 
 if TYPE_CHECKING:
     from redrive.engines.spark.handle import Handle
 
-BATCHES: Final = Figure("redrive_batches_total", "counter", "Batches that ended.", ("lane",))
-FAILED: Final = Figure(
-    "redrive_failed_batches_total", "counter", "Batches that failed as a whole.", ("lane",)
-)
-LAST_BATCH: Final = Figure(
-    "redrive_last_batch_timestamp_seconds", "gauge", "When the last batch ended.", ("lane",)
-)
-UNDER_WAY: Final = Figure(
-    "redrive_batch_age_seconds",
-    "gauge",
-    "For how long the batch under way has been; 0 where there is none.",
-    ("lane",),
-)
-
 
 class SparkCollector(RunCollector):
-    """The figures of one run. For a registry of your own: `registry.register(...)`."""
+    """The metrics of one run. For your own registry: `registry.register(...)`."""
 
-    FIGURES: ClassVar[tuple[Figure, ...]] = (BATCHES, FAILED, LAST_BATCH, UNDER_WAY)
+    FIGURES: ClassVar[tuple[Figure[Any], ...]] = (
+        *RunCollector.FIGURES,
+        Figure(
+            "redrive_batches_total",
+            "counter",
+            "Finished batches.",
+            ("lane",),
+            lambda seen: {lane: each.batches for lane, each in seen.lanes.items()},
+        ),
+        Figure(
+            "redrive_failed_batches_total",
+            "counter",
+            "Batches that failed as a whole.",
+            ("lane",),
+            lambda seen: {lane: each.failed_batches for lane, each in seen.lanes.items()},
+        ),
+        Figure(
+            "redrive_last_batch_timestamp_seconds",
+            "gauge",
+            "When the last batch finished.",
+            ("lane",),
+            lambda seen: known({lane: each.ended for lane, each in seen.lanes.items()}),
+        ),
+        Figure(
+            "redrive_batch_age_seconds",
+            "gauge",
+            "How long the current batch has been running; 0 if there is none.",
+            ("lane",),
+            lambda seen: {lane: seen.run.batch_seconds(lane) or 0.0 for lane in seen.lanes},
+        ),
+    )
 
     def __init__(self, handle: Handle) -> None:
         super().__init__(handle)
-        self._handle = handle
-
-    def collect(self) -> Iterable[Metric]:
-        """All figures, as they are now."""
-        yield from super().collect()
-        lanes = self._handle.figures.lanes
-        yield BATCHES.of(self._app, {lane: each.batches for lane, each in lanes.items()})
-        yield FAILED.of(self._app, {lane: each.failed_batches for lane, each in lanes.items()})
-        ended = {lane: each.ended for lane, each in lanes.items() if each.ended is not None}
-        yield LAST_BATCH.of(self._app, ended)
-        ages = {lane: self._handle.batch_seconds(lane) or 0.0 for lane in lanes}
-        yield UNDER_WAY.of(self._app, ages)

@@ -23,6 +23,8 @@ class News(NamedTuple):
     """How far its tasks have committed."""
     slots: int = 0
     """How many tasks can run at once now; 0 if that is not known."""
+    refused: Mapping[TopicPartition, tuple[int, Sequence[Sequence[str]]]] = MappingProxyType({})
+    """How many records of a partition wait for topics that refuse writes, and for which."""
 
     @classmethod
     def of(cls, reports: Iterable[Mapping[str, Any]], slots: int = 0) -> News:
@@ -33,19 +35,33 @@ class News(NamedTuple):
             for report in reports
             if "topic" in report
         }
-        return cls(died, ends, slots)
+        refused = {
+            TopicPartition(report["topic"], report["partition"]): (
+                report["refused"],
+                report["refusals"],
+            )
+            for report in reports
+            if report.get("refused")
+        }
+        return cls(died, ends, slots, refused)
 
     def write(self, path: Path) -> None:
         """Leave them for the planner."""
         ends = [[*place, end] for place, end in self.ends.items()]
-        path.write_text(json.dumps([self.died, ends, self.slots]))
+        refused = [[*place, *waiting] for place, waiting in self.refused.items()]
+        path.write_text(json.dumps([self.died, ends, self.slots, refused]))
 
     @classmethod
     def taken_from(cls, path: Path) -> News:
         """What the driver has left, once."""
         try:
-            died, ends, slots = json.loads(path.read_text())
+            died, ends, slots, refused = json.loads(path.read_text())
         except FileNotFoundError:
             return cls()
         path.unlink()
-        return cls(died, {TopicPartition(topic, number): end for topic, number, end in ends}, slots)
+        return cls(
+            died,
+            {TopicPartition(topic, number): end for topic, number, end in ends},
+            slots,
+            {TopicPartition(topic, number): tuple(waiting) for topic, number, *waiting in refused},
+        )

@@ -10,34 +10,36 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from redrive.delivery.refusing import Ask
+from redrive.engines.ahead import Ahead, Dues, Place
 from redrive.engines.spark import ranges
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.news import News
 from redrive.engines.spark.positions import Fence, Positions
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.refused import RefusedRanges
 from redrive.engines.spark.search import Search
 from redrive.engines.spark.spec import Spec
-from redrive.engines.starts import DataLossError, View, begin_at, lost
+from redrive.engines.starts import View, begin_at, lost
 from redrive.engines.words import Lane
+from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError, NoLeaderError
 from redrive.ports import Position
 from redrive.processing.notes import without_notes
 from redrive.record import TopicPartition
+from redrive.tuning import TOPICS_EVERY
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.ports import Clock, Progress
 
-TOPICS_EVERY: Final = 2000
-"""Milliseconds between looks at topics (new partitions, made anew) and at who else is there."""
-
 
 class PlannersLog(Protocol):
     """What a planner asks of Kafka."""
 
-    def names(self, prefix: str) -> list[str]: ...
+    def names(self, prefix: str = "") -> list[str]: ...
 
     def topics(self, names: Collection[str]) -> dict[str, tuple[str, int]]: ...
 
@@ -46,6 +48,8 @@ class PlannersLog(Protocol):
     def all_bounds(
         self, partitions: Collection[TopicPartition], *, wait_for_leaders: bool
     ) -> dict[TopicPartition, tuple[int, int]]: ...
+
+    def undecided(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]: ...
 
     def appended_since(
         self, times: Mapping[TopicPartition, int]
@@ -60,16 +64,17 @@ class Status:
     planned: int = 0
     """How often it has planned: one more each time."""
     at: int = 0
-    lag: int = 0
-    """Records ahead of the progress, at most: offsets have gaps."""
+    ahead: Ahead = field(default_factory=Ahead)
     in_flight: int = 0
-    """Of them, those of the batch under way."""
-    parked: dict[str, int] = field(default_factory=dict)
-    next_due: dict[str, int] = field(default_factory=dict)
+    """Of it, those of the batch under way."""
     reached: bool = False
-    """Whether all is done that was there at the start."""
+    """Whether all is done that was there at the start, but for refused writes."""
     empty: bool = False
-    """Whether there is nothing at all ahead."""
+    """Whether there is nothing at all ahead, but for refused writes."""
+    refused: int = 0
+    """Records that stay where they are, because what was to be written was refused."""
+    refusal: str = ""
+    """Why."""
     lost: list[str] = field(default_factory=list)
     put_back: list[str] = field(default_factory=list)
     """Progress that the broker had forgotten."""
@@ -98,8 +103,12 @@ class Planner:
         has_members: Callable[[], bool],
         clock: Clock,
         fence: Callable[[TopicPartition], Fence] | None = None,
+        refusing: Ask = lambda _: {},
     ) -> None:
-        """With `fence`, what it commits itself is fenced as what tasks commit."""
+        """With `fence`, what it commits itself is fenced as what tasks commit.
+
+        `refusing` says which topics take no writes at all.
+        """
         self._app = app
         self._spec = spec
         self._lane = lane
@@ -116,7 +125,12 @@ class Planner:
         self._goal_later: set[TopicPartition] = set()
         """Partitions that had no leader at the start: how far they go is not known yet."""
         self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
+        self._dues = Dues(log.appended_since)
         self._search = Search()
+        self._died: list[Mapping[str, Any]] = []
+        self._refused = RefusedRanges(refusing, clock)
+        self._not_now: set[TopicPartition] = set()
+        """Those of them that are not worth a try."""
         self._slots = 0
         self.status = Status(lane)
 
@@ -126,14 +140,21 @@ class Planner:
         news = News.taken_from(self._spec.batch_file(self._lane))
         self._positions.reached(news.ends)
         self._slots = news.slots or self._slots
+        self._refused.note(news)
+        self._died += news.died  # nobody tells them again, and Kafka may not answer now
         views = self._look(now)
         starts = self._starts(views)
-        self._search.note(starts, news.died)
+        self._refused.look(starts)
+        self._not_now = self._refused.now()
+        self._search.note(starts, self._died)
+        self._died = []
         ends = {place: view.end for place, view in views.items()}
-        self._note(now, starts, ends)
+        ahead = self._ahead(now, starts, ends)
+        self._note(now, ahead)
         if self._lane == "retry":
-            ends = self._due(now, starts, ends)
+            ends = {place: starts[place].offset + each.due for place, each in ahead.items()}
         ends = self._up_to_goal(starts, ends)
+        ends |= {place: starts[place].offset for place in self._not_now & starts.keys()}
         found = ranges.ahead(starts, ends, self._delays, self._spec.max_records, self._ids())
         return self._search.tasks(found, self._spec.tasks(self._lane, self._slots))
 
@@ -141,15 +162,31 @@ class Planner:
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         if self._goal is None:
+            if self._lane == "retry" and self._undecided(starts):
+                return ends  # what is parked by it may be due, and is seen later
             self._goal, self._goal_later = dict(ends), set(self._leaderless)
         self._goal |= {place: ends[place] for place in self._goal_later & ends.keys()}
         self._goal_later -= ends.keys()
         self.status.reached = not self._leaderless and all(
-            starts[place].offset >= goal for place, goal in self._goal.items() if place in starts
+            # Not beyond its end: it may have been made again, or its broker have lost some of it.
+            starts[place].offset >= min(goal, ends[place])
+            for place, goal in self._goal.items()
+            if place in starts and place not in self._not_now
         )
-        if not self._spec.once:
+        if self._spec.until != "once":
             return ends
         return {place: min(end, self._goal.get(place, 0)) for place, end in ends.items()}
+
+    def _undecided(self, places: Collection[TopicPartition]) -> bool:
+        """Whether what a transaction has written, perhaps one of this run, cannot be read yet.
+
+        It is committed when its coordinator says so; what it wrote is there some time after that.
+        """
+        return (
+            self._spec.until != "stopped"
+            and self._app.guarantee.transactional
+            and bool(self._log.undecided(places))
+        )
 
     def _look(self, now: int) -> dict[TopicPartition, View]:
         """All partitions of the lane, with their progress and bounds."""
@@ -209,9 +246,10 @@ class Planner:
         self._check_members()
         names = self._app.handlers if self._lane == "main" else self._waiting_topics()
         found = self._log.topics(list(names))
-        for name in names:
+        for name in list(names):
             if name not in found:
-                raise MissingTopicError(name)
+                self._note_missing(name)
+                continue
             known = self._topics.get(name, found[name])
             if known[0] != found[name][0]:
                 self._note_made_anew(name, "while this app ran")
@@ -219,17 +257,25 @@ class Planner:
         if self._leaderless:
             self._leaderless = self._log.leaderless(list(names))
 
+    def _note_missing(self, name: str) -> None:
+        """See that it is a delay topic that no policy has any more: it can be deleted."""
+        if not self._app.can_do_without(name):
+            raise MissingTopicError(name)
+        if waiting := self.status.ahead.lag.get(name, 0):
+            self._report_loss([f'topic "{name}" was deleted, with up to {waiting} records unread'])
+        del self._delays[name]
+        self._positions.forget(name)
+        self._refused.forget(name)
+
     def _note_made_anew(self, topic: str, when: str) -> None:
         self._report_loss([f'topic "{topic}" was deleted and made again {when}'])
         self._made_anew.add(topic)
         self._positions.forget(topic)
+        self._refused.forget(topic)
 
     def _waiting_topics(self) -> Collection[str]:
         """The delay topics; also those that no policy uses any more, as records may wait there."""
-        for name in self._log.names(f"{self._app.name}.retry."):
-            delay = self._app.delay_of(name)
-            if delay is not None:
-                self._delays[name] = delay
+        self._delays |= self._app.waiting_topics(self._log.names())
         return self._delays
 
     def _check_members(self) -> None:
@@ -263,45 +309,29 @@ class Planner:
             )
         self.status.lost += told
 
-    def _due(
+    def _ahead(
         self,
         now: int,
         starts: Mapping[TopicPartition, Position],
         ends: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, int]:
-        """The ends of what is due, or due very soon."""
-        waiting = [place for place, start in starts.items() if ends[place] > start.offset]
-        # A record that was appended at t is due at t + delay, and those behind it later.
+    ) -> dict[TopicPartition, Place]:
+        """What is ahead; of what waits, how much is due, or due very soon."""
+        bounds = {
+            place: (start.offset, max(start.offset, ends[place])) for place, start in starts.items()
+        }
+        if self._lane == "main":
+            return {place: Place(end - start) for place, (start, end) in bounds.items()}
         self._cutoff = now if self._cutoff is None else self._cutoff
-        horizon = self._cutoff if self._spec.once else now + self._spec.horizon
-        since = self._log.appended_since(
-            {place: horizon - self._delays[place.topic] + 1 for place in waiting}
-        )
-        due = {place: start.offset for place, start in starts.items()}
-        for place in waiting:
-            found = since[place]
-            due[place] = ends[place] if found is None else min(found[0], ends[place])
-            if found is not None:
-                self._note_next(place.topic, found[1] + self._delays[place.topic])
-        return due
+        horizon = self._cutoff if self._spec.until == "once" else now + self._spec.horizon
+        delays = {place: self._delays[place.topic] for place in bounds}
+        return self._dues.look(horizon, bounds, delays)
 
-    def _note_next(self, topic: str, due: int) -> None:
-        known = self.status.next_due.get(topic)
-        self.status.next_due[topic] = due if known is None else min(known, due)
-
-    def _note(
-        self,
-        now: int,
-        starts: Mapping[TopicPartition, Position],
-        ends: Mapping[TopicPartition, int],
-    ) -> None:
+    def _note(self, now: int, ahead: Mapping[TopicPartition, Place]) -> None:
         status = self.status
         status.planned += 1
         status.at = now
-        status.next_due = {}
-        status.lag = sum(ends[place] - start.offset for place, start in starts.items())
-        status.parked = dict.fromkeys(self._delays, 0)
-        for place, start in starts.items():
-            if place.topic in self._delays:
-                status.parked[place.topic] += ends[place] - start.offset
-        status.empty = status.lag == 0 and not self._leaderless
+        status.ahead = Ahead.of(self._topics, self._delays, ahead)
+        status.refused, status.refusal = self._refused.records, self._refused.reason
+        behind = any(each.lag for place, each in ahead.items() if place not in self._not_now)
+        done = not behind and not self._leaderless
+        status.empty = done and not self._undecided(ahead)

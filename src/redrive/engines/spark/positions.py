@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
+from redrive.engines.starts import is_of_another
 from redrive.ports import Position
-from redrive.processing.notes import RUN, TOPIC, noted
+from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
+from redrive.processing.notes import MOVED, ROOM, RUN, noted
 from redrive.record import TopicPartition, Write
+from redrive.tuning import FENCED_AT_ONCE
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.ports import Clock, Progress
-
-_AT_ONCE: Final = 8
-"""So many partitions are fenced off at the same time: each takes a producer of its own."""
 
 
 class Fence(Protocol):
@@ -55,6 +55,8 @@ class Positions:
         self._fence = fence
         self._ids: dict[str, str] = {}
         self._found: dict[TopicPartition, Position] = {}
+        self._moved: set[TopicPartition] | None = None
+        """Those that an app of another name had taken over before this run began."""
         self._known: dict[TopicPartition, Position] = {}
         self._since: dict[TopicPartition, int] = {}
         """When a partition's offset was committed, as far as is known."""
@@ -62,13 +64,20 @@ class Positions:
     def read(
         self, places: Sequence[TopicPartition], ids: Mapping[str, str]
     ) -> dict[TopicPartition, Position]:
-        """What is committed, by whomever; a RivalError says that a newer run has begun."""
+        """What is committed, by whomever; a RivalError says that a newer run has begun.
+
+        Or that the app goes on under another name: nobody else would notice that this one runs.
+        """
         self._ids = dict(ids)
         old = marks.old_place(self._app)
         found = self._progress.committed([*places, old])
         app, run = self._app.name, self._spec.run
         marks.check_old_mark(app, run, found.pop(old, None), known=self._spec.old_mark)
         marks.check(app, run, found.values())
+        moved = {place: name for place, at in found.items() if (name := noted(at, MOVED))}
+        self._moved = {*moved} if self._moved is None else self._moved
+        for place in moved.keys() - self._moved:
+            raise marks.moved(app, moved[place])
         self._found = found
         return dict(found)
 
@@ -77,7 +86,7 @@ class Positions:
         return {
             place.topic
             for place, position in found.items()
-            if (noted(position, TOPIC) or self._ids[place.topic]) != self._ids[place.topic]
+            if is_of_another(position, self._ids[place.topic])
         }
 
     def vanished(
@@ -91,11 +100,14 @@ class Positions:
         }
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take note of what tasks have committed since it was last looked at."""
+        """Take note of what tasks have committed since it was last looked at.
+
+        What was complete beyond that before still is.
+        """
         for place, end in ends.items():
             known = self._known.get(place)
             if known is not None and end > known.offset:
-                self._known[place] = Position(end)
+                self._known[place] = still_at(end, decode(known), METADATA_LIMIT - ROOM)
 
     def forget(self, topic: str) -> None:
         """A topic was made again: what is known of it is of the one before."""
@@ -111,7 +123,7 @@ class Positions:
             self._progress.commit(marked)
             done = marked
         else:
-            with ThreadPoolExecutor(_AT_ONCE) as side_by_side:
+            with ThreadPoolExecutor(FENCED_AT_ONCE) as side_by_side:
                 done = dict(side_by_side.map(self._put_fenced, *zip(*marked.items(), strict=True)))
         now = self._clock.now()
         self._since.update(dict.fromkeys(done, now))
@@ -123,7 +135,7 @@ class Positions:
         assert self._fence is not None  # noqa: S101 -- asked by the only caller
         producer = self._fence(place)
         # Only now that the others are fenced off: how far did they come?
-        found = self._progress.committed([place]).get(place)
+        found = marks.reached(place, self._ids[place.topic], self._progress)
         if found is not None and found != self._found.get(place):
             return place, found
         producer.commit([], {place: position})
@@ -147,7 +159,7 @@ class Positions:
         ]
         if self._fence is not None:
             firsts = sum(place.partition == 0 for place in due)
-            due = due[: max(firsts, _AT_ONCE)]
+            due = due[: max(firsts, FENCED_AT_ONCE)]
         kept = self.put({place: found[place] for place in due}) if due else {}
         current = {**found, **kept}
         self._known |= current

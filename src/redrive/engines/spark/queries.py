@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from redrive import sources
 from redrive.clock import WallClock
-from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.config import Settings, SettingsArguments
 from redrive.durations import Duration, milliseconds
 from redrive.engines import preflight
 from redrive.engines.spark import marks, session
@@ -17,7 +17,6 @@ from redrive.engines.words import From, Lane, Until
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.renewal import renew
-from redrive.loading import load_app
 from redrive.logs import LogFormat, LogLevel
 from redrive.record import TopicPartition
 
@@ -40,6 +39,7 @@ def start(
     trigger: Duration | None = None,
     until: Until = "stopped",
     lanes: tuple[Lane, ...] = ("main", "retry"),
+    new_app: bool = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
     **arguments: Unpack[SettingsArguments],
@@ -47,13 +47,13 @@ def start(
     """Run an app in this Spark session: `start(spark, "shop:app")`.
 
     Settings come from the arguments, then the app, the environment and `redrive.toml`. How is
-    logged is said for Spark's Python processes: in this one it is yours to configure.
+    logged is said for Spark's Python processes: in this one it is yours to configure. `new_app`
+    says that it is a new app, and not one that had another name.
     """
-    app = load_app(target)
-    app.check("spark")
-    settings = load_settings(arguments, app.settings)
+    app, settings = preflight.load(target, "spark", arguments)
     session.check(spark)
-    ready = preflight.check(app, settings, target, engine="spark")
+    session.keep_commands_unlogged()
+    ready = preflight.check(app, settings, target, engine="spark", new_app=new_app)
     renew(settings, app.name, next(iter(app.handlers)))
     run, old_mark = _new_run(app, settings)
     spec = Spec(
@@ -65,7 +65,7 @@ def start(
         old_mark=old_mark,
         scratch=tempfile.mkdtemp(prefix="redrive-"),
         slots=0,
-        once=until == "once",
+        until=until,
         start_from=start_from,
         batch_deadline=milliseconds(batch_deadline),
         max_records=max_records_per_batch,
@@ -96,8 +96,7 @@ def _has_delays(app: App, settings: Settings) -> bool:
     """Whether records may be parked; also in a delay topic that no policy uses any more."""
     if app.delay_topics:
         return True
-    found = KafkaLog(settings, app.name).names(f"{app.name}.retry.")
-    return any(app.delay_of(name) is not None for name in found)
+    return bool(app.waiting_topics(KafkaLog(settings, app.name).names()))
 
 
 def _new_run(app: App, settings: Settings) -> tuple[str, str]:

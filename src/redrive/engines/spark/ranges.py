@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from redrive.ports import Position
+from redrive.processing import done_beyond
 from redrive.record import TopicPartition
 
 
@@ -34,6 +35,11 @@ class Range(NamedTuple):
     def size(self) -> int:
         """At most so many records: offsets have gaps."""
         return self.end - self.start
+
+    @property
+    def done(self) -> list[done_beyond.Range]:
+        """What was complete beyond `start` when it was planned."""
+        return done_beyond.decode(Position(self.start, self.metadata))
 
     @property
     def is_one_alone(self) -> bool:

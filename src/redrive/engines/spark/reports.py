@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from redrive.delivery.refusing import Waiting
+from redrive.delivery.store import StoreNotAllowedError
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
-from redrive.errors import RedriveError
+from redrive.errors import RedriveError, Refusal
 from redrive.kafka.errors import NotAllowedError
+from redrive.processing.causes import Seen
 
-_ENDS_THE_RUN: Final = (RivalError, NotAllowedError)
+_ENDS_THE_RUN: Final = (RivalError, NotAllowedError, StoreNotAllowedError)
 
 
 @dataclass
@@ -26,6 +29,27 @@ class SliceReport:
     counts: dict[str, int] = field(default_factory=dict)
     trouble: str = ""
     fatal: str = ""
+    refused: int = 0
+    """How many of its records stay where they are, because their writes were refused."""
+    refusals: list[tuple[str, Refusal, str]] = field(default_factory=list)
+    """By which topics, what kind of refusal each is, and the sentence that says why."""
+
+
+class TaskReport(NamedTuple):
+    """What a task tells the driver."""
+
+    slices: list[SliceReport]
+    lateness: list[int]
+    """How late parked records were, in milliseconds."""
+    causes: list[Seen]
+    """Why records failed."""
+
+
+def refuse(report: SliceReport, waiting: Waiting) -> None:
+    """Say which records of a range wait for topics: they would be handled again and again."""
+    report.refused = waiting.records
+    found = {each.topic: (each.topic, each.kind, str(each)) for each in waiting.reasons}
+    report.refusals = [*found.values()]
 
 
 def untouched(each: Range, stopped: Exception | None) -> SliceReport:

@@ -38,6 +38,7 @@ from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
+from redrive.tuning import PROCESS_TO_CLOSE
 
 
 @dataclass
@@ -58,6 +59,8 @@ class Runtime:
     executor: Executor
     sinks: dict[PartitionProcessor, Sink]
     """Where the outcomes of each partition of the task under way go."""
+    known_topics: set[str] = field(default_factory=set)
+    """Topics that were found to take writes."""
     units: Units | None = None
     """How lots run, where the app's delivery has a database."""
     deaths: list[BaseException] = field(default_factory=list)
@@ -77,20 +80,18 @@ class Runtime:
 log: Final = logging.getLogger("redrive.spark")
 
 _PLANNERS: Final = "python_streaming_source_runner"
-_TO_CLOSE: Final = 5
-"""Seconds."""
 _closing: Final = threading.Lock()
 _runtimes: Final[Kept[Runtime]] = Kept()
 
 
 def runtime(spec: Spec) -> Runtime:
     """The runtime of this process; made when its first task asks."""
-    _close_at_the_end(os.getpid())  # before there are threads to which the signal could go
+    _close_with_spark(os.getpid())  # before there are threads to which the signal could go
     return _runtimes.get(spec, _make)
 
 
 @cache
-def _close_at_the_end(_pid: int) -> None:
+def _close_with_spark(_pid: int) -> None:
     """Have the app's resources closed when Spark ends, and tells its workers so by SIGHUP.
 
     It is waited for in a thread: before each task Spark sets back how signals are handled, but not
@@ -104,14 +105,19 @@ def _close_at_the_end(_pid: int) -> None:
 
 def _end_with_spark() -> None:
     signal.sigwait([signal.SIGHUP])
-    close_all()
+    close_at_the_end()
     os._exit(0)
+
+
+def close_at_the_end() -> None:
+    """Close the resources of a process that ends: what does not close in time, ends with it."""
+    signal.alarm(PROCESS_TO_CLOSE)
+    close_all()
 
 
 def close_all() -> None:
     """Close the resources of this process, once."""
     with _closing:
-        signal.alarm(_TO_CLOSE)  # whatever does not end by then is ended
         for made in _runtimes.take_all():
             try:
                 made.executor.close()
@@ -157,7 +163,7 @@ def _make(spec: Spec) -> Runtime:
     deaths: list[BaseException] = []
     scope.on_death = deaths.append
     publisher = KafkaPublisher(spec.settings)
-    units = equip(scope, spec.settings, publisher, clock, inbox_ttl=spec.inbox_ttl)
+    units = equip(scope, spec.settings, publisher, clock, inbox_ttl=spec.inbox_ttl, quiet=True)
     sinks: dict[PartitionProcessor, Sink] = {}
 
     def sink(processor: PartitionProcessor, report: Report) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import platform
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +18,6 @@ from redrive import sources
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.guarantees import GUARANTEES
 from redrive.secret import HIDDEN, is_secret
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 _ARROW: Final = "-Darrow.enable_unsafe_memory_access=true"
 """Without it Arrow checks every access to its memory. Spark writes rows to it with calls that make
 room by themselves."""
+_LOCAL: Final = re.compile(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?")
+"""A master on this machine, and how often its tasks may fail: once, if it does not say."""
+_FAILURES: Final = 4
+"""How often they may on a cluster, if nobody says."""
 _STATE: Final = re.compile(r"SQLSTATE: \w{5}")
 _NEVER_CAME: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, which a loaded machine may not manage."""
@@ -34,6 +39,21 @@ _NEVER_CAME: Final = "Python worker failed to connect back"
 def default_master() -> str:
     """More task slots than cores, because handlers wait; and tasks may fail a few times."""
     return f"local[{max(8, 2 * (os.cpu_count() or 1))}, 4]"
+
+
+def master_of(master: str | None, options: Mapping[str, object]) -> str:
+    """Where a session with these settings runs."""
+    return master or str(options.get("spark.master") or default_master())
+
+
+def keep_commands_unlogged() -> None:
+    """See that nobody logs what Java is sent: settings are in it, and the passwords among them."""
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_above_debug)  # once, however often it is added
+
+
+def _above_debug(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.DEBUG
 
 
 def session(
@@ -48,6 +68,7 @@ def session(
 
     What Spark and its workers print is given to `on_line`, line by line, where that is wanted.
     """
+    keep_commands_unlogged()
     # Before Spark starts: its workers take the first python3 on the path otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -58,7 +79,7 @@ def session(
     conf = SparkConf()
     java = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()} -Dredrive.log.level={log_level} {_ARROW}"
     defaults = {**_DEFAULTS, "spark.driver.extraJavaOptions": java}
-    where = master or options.get("spark.master") or default_master()
+    where = master_of(master, options)
     if where.startswith("local"):
         # Elsewhere the probe has to find out first whether the workers have redrive at all.
         defaults["spark.python.daemon.module"] = "redrive.engines.spark.daemon"
@@ -155,16 +176,26 @@ def check(spark: SparkSession) -> None:
             "this is a Spark Connect session, which cannot run Python on its driver: use a classic"
             " session (spark-submit, or SparkSession.builder.master(...))"
         )
+    names = ("spark.speculation", "spark.task.maxFailures")
+    _refuse(spark.sparkContext.master or "", {name: spark.conf.get(name, None) for name in names})
+
+
+def check_options(master: str | None, options: Mapping[str, object]) -> None:
+    """Find what of it can be found before Spark starts, which takes long."""
+    _refuse(master_of(master, options), options)
+
+
+def _refuse(master: str, options: Mapping[str, object]) -> None:
     problems: list[str] = []
     # As Spark reads it: in capitals or not.
-    if (spark.conf.get("spark.speculation", "false") or "").strip().lower() == "true":
+    if str(options.get("spark.speculation")).strip().lower() == "true":
         problems.append(
             "spark.speculation is on: it would run handlers twice on purpose; switch it off"
         )
-    if _task_failures(spark) < 4:
+    if _task_failures(master, options) < 4:
         problems.append(
-            "a task may not fail often enough for a deadly record to be found: use local[N, 4], or"
-            " spark.task.maxFailures=4"
+            f"with the master {master} a task may not fail often enough for a deadly record to be"
+            " found: use local[N, 4], or on a cluster spark.task.maxFailures=4"
         )
     if problems:
         raise ConfigurationError(problems)
@@ -198,17 +229,34 @@ def probe(spark: SparkSession, spec: Spec) -> None:
     try:
         found = spark.sparkContext.parallelize([spec], 1).map(_look).collect()[0]
     except Exception as error:
-        raise RedriveError(f"the workers cannot run anything: {last_line(error)}") from error
+        said = f"the workers cannot run anything: {last_line(error)}"
+        raise RedriveError(said + _unchosen_python(spark)) from error
     if found["problem"]:
         raise ConfigurationError(
             f"a Spark worker ({found['python']}) cannot run {spec.target}: {found['problem']};"
             " ship redrive and the app to the executors as the Spark page of the docs says"
+            f"{_unchosen_python(spark)}"
         )
     if found["is"] != here:
         raise ConfigurationError(
             f"the driver runs Python {here}, the workers {found['is']}: set PYSPARK_PYTHON to the"
             " same environment on both"
         )
+
+
+def _unchosen_python(spark: SparkSession) -> str:
+    """What to set where nobody has said which Python the workers are; the session is the user's.
+
+    It was made with what was set then: a start can neither change that, nor would it know which
+    interpreter the machines of a cluster have.
+    """
+    python = spark.sparkContext.pythonExec
+    if "PYSPARK_PYTHON" in os.environ or shutil.which(python) == sys.executable:
+        return ""
+    return (
+        f"; PYSPARK_PYTHON is not set, so they are the first {python} on the path: set it to the"
+        f" interpreter that has redrive (here {sys.executable}) before the session is made"
+    )
 
 
 def _look(spec: Spec) -> dict[str, Any]:
@@ -218,7 +266,7 @@ def _look(spec: Spec) -> dict[str, Any]:
         for needed in ("confluent_kafka", "pyarrow"):  # Spark has rows of sources in Arrow's form
             importlib.import_module(needed)
         app = load(spec, strict=True)
-        if GUARANTEES[app.delivery].database:
+        if app.guarantee.database:
             importlib.import_module("psycopg")
             from redrive.ledger import migrating
 
@@ -235,12 +283,11 @@ def _version() -> str:
     return redrive.__version__
 
 
-def _task_failures(spark: SparkSession) -> int:
-    master = spark.sparkContext.master or ""
-    if master.startswith("local"):
-        inside = master.partition("[")[2].rstrip("]").split(",")
-        return int(inside[1]) if len(inside) > 1 else 1
-    return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
+def _task_failures(master: str, options: Mapping[str, object]) -> int:
+    """How often a task may fail; what is not a number is Spark's to refuse."""
+    here = _LOCAL.fullmatch(master)
+    told = (here[1] or 1) if here else (options.get("spark.task.maxFailures") or _FAILURES)
+    return int(str(told)) if str(told).isdecimal() else _FAILURES
 
 
 def last_line(error: BaseException) -> str:

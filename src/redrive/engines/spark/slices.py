@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
-from operator import itemgetter
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
+from redrive.delivery.kept import Kept, Prefix
+from redrive.delivery.refusing import RefusingTopics, Waiting
+from redrive.delivery.transactions import Transactions
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.reports import SliceReport
 from redrive.engines.weights import Weights, weight
-from redrive.errors import RedriveError
+from redrive.errors import PublishError, RedriveError
 from redrive.kafka.admin import PATIENCE
-from redrive.kafka.errors import silent
+from redrive.kafka.errors import NotAllowedError, silent
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
-from redrive.processing.done_beyond import METADATA_LIMIT
+from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
 from redrive.processing.notes import ROOM
-from redrive.processing.outcomes import Outcome, Report, Sent
+from redrive.processing.outcomes import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.record import Record, TopicPartition
+from redrive.record import Record
+from redrive.tuning import (
+    RANGE_SILENCE,
+    RANGE_WINDOW,
+    TASK_TRANSACTION_EVERY,
+    TASK_TRANSACTION_RECORDS,
+)
 
 if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
-
-WINDOW: Final = 4_000
-"""The most records of a range in flight."""
-_SILENCE: Final = 1.0
-"""Seconds without a record after which a range that ends unread says so."""
-TRANSACTION: Final = 20_000
-"""The most records of one transaction."""
-TRANSACTION_EVERY: Final = 1.0
-"""Seconds after which a transaction is committed, if it is not full before."""
 
 
 class Slice:
@@ -47,8 +44,7 @@ class Slice:
         self.range = each
         self.runtime = runtime
         self.exhausted = start.offset >= each.end
-        self.tracker = AckTracker()
-        self.tracker.assign(start)
+        self.tracker = AckTracker(start)
         self.processor = PartitionProcessor(
             runtime.scope, each.place, self.tracker, delay=each.delay
         )
@@ -56,7 +52,10 @@ class Slice:
         self.committed = start
         self.trouble = ""
         """Why it cannot be read any further, if it cannot."""
-        self._lots = runtime.log.lots(each.place, start.offset, each.end, size=WINDOW // 4, wait=0)
+        self._lots = runtime.log.lots(
+            each.place, start.offset, each.end, size=RANGE_WINDOW // 4, wait=0
+        )
+        self._is_read = False
         self._most_bytes = most_bytes
         self._weights = Weights()
         self._reached = start.offset
@@ -66,7 +65,7 @@ class Slice:
     @property
     def wants_records(self) -> bool:
         """Whether more should be read now."""
-        if self.exhausted or self.tracker.in_flight >= WINDOW:
+        if self.exhausted or self.tracker.in_flight >= RANGE_WINDOW:
             return False
         return self._weights.from_offset(self.tracker.prefix) < self._most_bytes
 
@@ -75,27 +74,34 @@ class Slice:
         """Whether all of the range is complete."""
         return self.exhausted and self.tracker.in_flight == 0
 
-    def read(self) -> list[Record]:
-        """The next records, if some are there; other ranges of the task do not wait for them."""
+    def read(self, wait: float = 0) -> list[Record]:
+        """The next records, if some are there or come within so many seconds."""
         try:
-            records = next(self._lots, None)
+            # What has not begun to be read cannot be told how long to wait.
+            records = self._lots.send(wait if self._is_read else None)
+        except StopIteration:
+            self.exhausted = True
+            self.tracker.received_up_to(self.range.end)
+            return []
+        except NotAllowedError:
+            raise  # it is not for this range alone, nor does it pass
         except RedriveError as error:
             self.trouble = str(error)
             self.exhausted = True
             return []
-        if records is None:
-            self.exhausted = True
-            self.tracker.received_up_to(self.range.end)
-            return []
+        self._is_read = True
         if records:
             self._reached = records[-1].offset + 1
             self._silent_since = None
-            self._weights.add(records)
+            self._weigh(records)
         else:
             self._silent_since = self._silent_since or monotonic()
             if self._silence >= PATIENCE:
                 self.stop_reading()
         return records
+
+    def _weigh(self, records: list[Record]) -> None:
+        self._weights.add(records)
 
     @property
     def _silence(self) -> float:
@@ -104,11 +110,10 @@ class Slice:
 
     def stop_reading(self) -> None:
         """Read nothing more."""
-        if not self.exhausted and self._silence > _SILENCE:
+        if not self.exhausted and self._silence > RANGE_SILENCE:
             where = self.range.place, self._reached, self.range.end
             self.trouble = str(silent(*where, self._silence))
-        if isinstance(self._lots, Iterator) and hasattr(self._lots, "close"):
-            self._lots.close()
+        self._lots.close()
         self.exhausted = True
 
     def take(self, processor: PartitionProcessor, report: Report) -> None:
@@ -130,12 +135,17 @@ class Slice:
         self._commit_at = now + every
         position = self.tracker.position(METADATA_LIMIT - ROOM)
         if position is not None and position != self.committed:
-            self.runtime.progress.commit(self._labelled(position))
+            self.runtime.progress.commit({self.range.place: self._labelled(position)})
             self.committed = position
 
-    def _labelled(self, position: Position) -> dict[TopicPartition, Position]:
-        each, run = self.range, self.runtime.run
-        return {each.place: marks.labelled(position, topic_id=each.topic_id, run=run)}
+    def _labelled(self, position: Position) -> Position:
+        topic_id, run = self.range.topic_id, self.runtime.run
+        return marks.labelled(position, topic_id=topic_id, run=run)
+
+    @property
+    def waiting(self) -> Waiting:
+        """The records that wait for topics that refuse writes, of those that it keeps itself."""
+        return Waiting()
 
     def report(self) -> SliceReport:
         """What became of the range."""
@@ -154,20 +164,12 @@ class Slice:
         """Let go of what it holds."""
 
 
-class _Commit(NamedTuple):
-    """A transaction that is being committed, and what will be complete by it."""
-
-    end: Future[None]
-    prefix: Position
-    done: int
-    ended: list[Outcome]
-
-
 class TransactionSlice(Slice):
     """Commits outputs and progress of a contiguous prefix together, and nothing else.
 
     A transaction is committed beside the work on the next one. If it fails, all that came after it
-    is let go of. What was completed beyond the prefix when the task had to end runs again.
+    is let go of. If writes of it are refused, another one goes up to the first record that has to
+    wait for their topics. What it completed beyond the prefix when the task had to end runs again.
     """
 
     def __init__(
@@ -178,19 +180,30 @@ class TransactionSlice(Slice):
         producer: TransactionalProducer,
         *,
         most_bytes: int,
+        topics: RefusingTopics,
     ) -> None:
-        super().__init__(runtime, each, Position(start.offset), most_bytes=most_bytes)
-        self._producer = producer
+        """`topics` are those that refuse writes, for all ranges of the task."""
+        super().__init__(runtime, each, start, most_bytes=most_bytes)
+        self._done_before = decode(start)
+        self._topics = topics
+        self._kept = Kept(self.processor, producer.room, topics, runtime.clock)
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
-        self._under_way: _Commit | None = None
+        self._transactions: Transactions[Prefix] = Transactions(
+            producer,
+            each.place,
+            at=self._at,
+            topics=topics,
+            sent_to=runtime.scope.sent_to,
+            submit=self._beside.submit,
+            completed=self._completed,
+        )
+        self._end = start.offset
+        """Where the transactions end that were begun: what there was no room for is part of it."""
         self._begin()
 
     def _begin(self) -> None:
-        self._outcomes: list[Outcome] = []
-        self._sent: list[Sent] = []
-        self._done: list[int] = []
         self._received = 0
-        self._weight = 0
+        self._weight = self._written = 0
         """Of what was read, and of what is to be written."""
         self._begun = monotonic()
 
@@ -198,70 +211,81 @@ class TransactionSlice(Slice):
     def wants_records(self) -> bool:
         """A transaction that is full, or old enough, has to end before the next begins."""
         full = (
-            self._received >= TRANSACTION
-            or self._weight >= self._most_bytes
-            or monotonic() - self._begun >= TRANSACTION_EVERY
+            self._received >= TASK_TRANSACTION_RECORDS
+            or self._weight + self._written >= self._most_bytes
+            or monotonic() - self._begun >= TASK_TRANSACTION_EVERY
         )
         return not self.exhausted and not (full and self._received)
 
-    def read(self) -> list[Record]:
-        """The next records."""
-        records = super().read()
+    def _weigh(self, records: list[Record]) -> None:
         self._received += len(records)
         self._weight += weight(records)
-        return records
 
     def take(self, processor: PartitionProcessor, report: Report) -> None:
         """Keep the outcomes for the transaction. Their offsets count as complete: it takes all."""
-        self._done += report.done
-        self._sent += report.sent
-        self._outcomes += report.outcomes
-        sent = (sends for _, sends, _ in report.sent)
-        written = chain(sent, (each.writes for each in report.outcomes))
-        self._weight += sum(len(write.value or b"") for writes in written for write in writes)
+        self._written += self._kept.take(report)
         processor.settle(report.offsets)
 
     def commit(self, *, every: float, last: bool = False) -> None:
         """Commit, once everything of this transaction has ended."""
-        del every  # a transaction ends when it is full, or after TRANSACTION_EVERY
+        del every  # a transaction ends when it is full, or after TASK_TRANSACTION_EVERY
+        free = self._finish_commit(wait=last)
         if not last and (self.tracker.in_flight or self.wants_records):
             return
-        if self._finish_commit(wait=last):
+        if free:
             self._start_commit()
         if last:
             self._finish_commit(wait=True)
 
+    @property
+    def waiting(self) -> Waiting:
+        """The records that wait for topics; those behind them run again with them."""
+        hold = self._kept.hold
+        if hold is None:
+            return Waiting()
+        return Waiting(hold.records, hold.records, self._topics.reasons(hold.topics))
+
     def _start_commit(self) -> None:
         position = self.tracker.position()
-        if position is None or position.offset == self.committed.offset:
-            self._begin()
-            return
-        prefix = Position(position.offset)
-        end = prefix.offset
-        ended = [each for each in self._outcomes if each.offset < end]
-        sent = [(offset, sends) for offset, sends, _ in self._sent if offset < end]
-        # By offset: each lane's order, whatever became of its records.
-        whose = sorted([*sent, *((each.offset, each.writes) for each in ended)], key=itemgetter(0))
-        writes = [write for _, written in whose for write in written]
-        done = len(sent) + sum(offset < end for offset in self._done)
-        committing = self._beside.submit(self._producer.commit, writes, self._labelled(prefix))
-        self._under_way = _Commit(committing, prefix, done, ended)
+        if position is not None:
+            self._end = position.offset
+            self._go_on()
         self._begin()
+
+    def _go_on(self) -> None:
+        """Commit the next prefix, until the transaction is where it is to end."""
+        end = self._kept.reachable(self._end)
+        if end != self.committed.offset:
+            self._transactions.begin(self._kept.cut(end))
 
     def _finish_commit(self, *, wait: bool) -> bool:
         """Whether no commit is under way any more; an error of it is raised."""
-        under_way = self._under_way
-        if under_way is None:
-            return True
-        if not wait and not under_way.end.done():
-            return False
-        self._under_way = None
-        under_way.end.result()
-        self.committed = under_way.prefix
-        self.counts["done"] += under_way.done
-        for outcome in under_way.ended:
-            self.complete(outcome)
+        while self._transactions.under_way is not None:
+            if not wait and not self._transactions.ended:
+                return False
+            refused = self._transactions.settle()
+            if refused is not None:
+                self._put_back(refused)
+            self._go_on()
         return True
+
+    def _completed(self, position: Position, prefix: Prefix) -> None:
+        self.committed = position
+        self._kept.let_go()
+        outcomes = prefix.outcomes
+        self.complete(prefix.records - len(outcomes))
+        for outcome in outcomes:
+            self.complete(outcome)
+
+    def _put_back(self, error: PublishError) -> None:
+        self._kept.put_back(error)
+        if self._kept.hold is not None:
+            self.stop_reading()
+
+    def _at(self, offset: int) -> Position:
+        # Beyond it is what was done by a run without transactions: never what this one has done.
+        position = still_at(offset, self._done_before, METADATA_LIMIT - ROOM)
+        return self._labelled(position)
 
     def close(self) -> None:
         """Let go of the producer, once it has nothing to do any more."""

@@ -23,30 +23,22 @@ from redrive.engines.spark.planner import Planner, Status
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load, log_here
 from redrive.engines.spark.spec import Spec
-from redrive.engines.starts import DataLossError
 from redrive.engines.words import Lane
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import ConfigurationError, DataLossError, RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import MissingTopicError, NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.writable import refusing
 from redrive.record import TopicPartition
+from redrive.tuning import NOTHING_TO_PLAN_WAIT, PLANNER_PATIENCE, PLANNER_TROUBLE_WAIT
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SCHEMA: Final = "report string"
-_NOTHING_WAIT: Final = 0.05
-_TROUBLE_WAIT: Final = 1.0
-_PATIENCE: Final = 5.0
-_FATAL: Final = (
-    RivalError,
-    DataLossError,
-    ConfigurationError,
-    MissingTopicError,
-    NotAllowedError,
-)
+_FATAL: Final = (RivalError, DataLossError, ConfigurationError, MissingTopicError)
 
 
 def source(spec: Spec, lane: Lane) -> type[DataSource]:
@@ -113,7 +105,7 @@ class Reader(DataSourceStreamReader):
         if context is not None and context.attemptNumber():
             yield (lost_tasks.tell(self._spec, partition.value, stage, number),)
             return
-        name = lost_tasks.label(stage, number)
+        name = lost_tasks.label(self._spec.run, stage, number)
         slices, lateness, causes = task.run(self._spec, partition.value, name)
         told = {"lateness": lateness, "causes": [each.as_dict() for each in causes]}
         for report in slices:
@@ -127,17 +119,21 @@ class Reader(DataSourceStreamReader):
         try:
             self._planner = self._planner or self._make_planner()
             plan = self._planner.plan()
+        except NotAllowedError as error:
+            named = NotAllowedError(self._not_allowed() or str(error))
+            self._tell(fatal=str(named))
+            raise named from None
         except _FATAL as error:
             self._tell(fatal=str(error))
             raise
         except RedriveError as error:
             # An outage is waited for: it is nobody's fault, least of all a record's.
             self._tell(trouble=str(error))
-            Event().wait(_TROUBLE_WAIT)
+            Event().wait(PLANNER_TROUBLE_WAIT)
             return []
         self._tell(plan=plan, trouble=self._planner.waits_for)
         if not plan:
-            Event().wait(_NOTHING_WAIT)
+            Event().wait(NOTHING_TO_PLAN_WAIT)
         return plan
 
     def _nothing(self) -> list[list[Range]]:
@@ -149,7 +145,7 @@ class Reader(DataSourceStreamReader):
         except RedriveError as error:
             trouble = str(error)
         self._tell(trouble=trouble, stopped=True)
-        Event().wait(_NOTHING_WAIT)
+        Event().wait(NOTHING_TO_PLAN_WAIT)
         return []
 
     def _tell(
@@ -165,10 +161,16 @@ class Reader(DataSourceStreamReader):
         status.in_flight = sum(each.size for ranges in plan for each in ranges)
         status.write(self._spec.status_file(self._lane))
 
+    def _not_allowed(self) -> str:
+        from redrive.engines import preflight  # tasks need none
+
+        spec = self._spec
+        return preflight.not_allowed(load(spec), spec.settings, spec.target)
+
     def _make_planner(self) -> Planner:
         app = load(self._spec)
         app.check("spark")
-        admin = Admin(self._spec.settings, patience=_PATIENCE)
+        admin = Admin(self._spec.settings, patience=PLANNER_PATIENCE)
         return Planner(
             app,
             self._spec,
@@ -177,7 +179,8 @@ class Reader(DataSourceStreamReader):
             progress=KafkaProgress(self._spec.settings, app.name, admin=admin),
             has_members=lambda: admin.has_members(app.name),
             clock=WallClock(),
-            fence=self._fence(app.name) if app.delivery == "transaction" else None,
+            fence=self._fence(app.name) if app.guarantee.transactional else None,
+            refusing=lambda topics: refusing(admin, topics),
         )
 
     def _fence(self, app: str) -> Callable[[TopicPartition], TransactionalProducer]:

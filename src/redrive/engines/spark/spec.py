@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.config import Settings
-from redrive.engines.words import From, Lane
+from redrive.engines.words import From, Lane, Until
 from redrive.logs import LogOptions
-
-HORIZON: int = 250
-"""Milliseconds that the retry lane plans ahead: held in the task, a record runs when it is due."""
+from redrive.tuning import RETRY_HORIZON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +31,12 @@ class Spec:
     scratch: str
     """A folder of the driver's: stop requests, and what the planners saw."""
     slots: int
-    once: bool = False
-    """Only what is there at the start, and of what is parked only what is due by then."""
+    until: Until = "stopped"
     start_from: From = "earliest"
     batch_deadline: int = 5000
     max_records: int = 500_000
     commit_every: int = 1000
-    horizon: int = HORIZON
+    horizon: int = RETRY_HORIZON
     """How far the retry lane plans ahead; where tasks cannot hold records, not at all."""
     logs: LogOptions = field(default_factory=LogOptions)
     """How the Python processes of Spark log."""

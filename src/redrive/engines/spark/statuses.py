@@ -21,6 +21,7 @@ class Statuses:
         self._last: dict[Lane, dict[str, Any]] = {}
         self._heard: dict[Lane, float] = {}
         self._trouble: dict[Lane, str] = {}
+        self._refusal: dict[Lane, str] = {}
         self._told: set[str] = set()
 
     def read(self, lane: Lane) -> dict[str, Any]:
@@ -43,6 +44,7 @@ class Statuses:
         """Log troubles that came or went, and records that are gone."""
         status = self.read(lane)
         self._tell_trouble(lane, status)
+        self._tell_refusal(lane, status)
         for loss in status.get("lost", ()):
             if loss not in self._told:
                 self._told.add(loss)
@@ -56,6 +58,14 @@ class Statuses:
                 log.warning(
                     "%s lane: the broker had forgotten how far %s was: put back", lane, place
                 )
+
+    def _tell_refusal(self, lane: Lane, status: Mapping[str, Any]) -> None:
+        refusal, before = status.get("refusal", ""), self._refusal.get(lane, "")
+        if refusal and refusal != before:
+            log.error("%s lane: %s; the records that need it stay where they are", lane, refusal)
+        elif before and not refusal:
+            log.warning("%s lane: writes are taken again", lane)
+        self._refusal[lane] = refusal
 
     def _tell_trouble(self, lane: Lane, status: Mapping[str, Any]) -> None:
         trouble, before = status.get("trouble", ""), self._trouble.get(lane, "")

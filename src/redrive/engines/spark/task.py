@@ -7,54 +7,46 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from redrive.delivery.flush import FlushDelivery
+from redrive.delivery.refusing import RefusingTopics, Waiting
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport, blame, untouched
+from redrive.engines.spark.reports import SliceReport, TaskReport, blame, refuse, untouched
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, TransactionSlice
-from redrive.engines.spark.spec import HORIZON, Spec
-from redrive.engines.weights import MAX_BYTES_IN_FLIGHT
+from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
 from redrive.kafka.transactions import TransactionalProducer
 from redrive.ports import Position
-from redrive.processing.causes import Seen
 from redrive.processing.executors import InlineExecutor
 from redrive.processing.long_running import LongRunning
 from redrive.processing.notes import BEGUN, with_note
 from redrive.processing.outcomes import Report
 from redrive.processing.processor import PartitionProcessor
+from redrive.tuning import (
+    MAX_BYTES_IN_FLIGHT,
+    RETRY_HORIZON,
+    TASK_IDLE_WAIT,
+    TASK_PUMP_EVERY,
+    TASK_READ_WAIT,
+)
 
 if TYPE_CHECKING:
     from redrive.record import Record, TopicPartition
 
 log: Final = logging.getLogger("redrive.spark")
 
-_IDLE_WAIT: Final = 0.02
-_READ_WAIT: Final = 0.002
-"""Seconds, while records are on their way from a broker."""
 _OUT_OF_MEMORY: Final = 137
-_PUMP_EVERY: Final = 0.2
-"""Seconds that handlers run, at most, before outcomes are made durable and offsets committed."""
 
 
 class WorkerKilledError(RedriveError):
     """A record whose Python worker died, twice, with nothing else to do."""
-
-
-class TaskReport(NamedTuple):
-    """What a task tells the driver."""
-
-    slices: list[SliceReport]
-    lateness: list[int]
-    """How late parked records were, in milliseconds."""
-    causes: list[Seen]
-    """Why records failed."""
 
 
 def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
@@ -81,8 +73,18 @@ class Task:
         self.runtime = runtime
         self._spec = spec
         self._deadline = monotonic() + spec.batch_deadline / 1000
-        self._delivery = FlushDelivery(runtime.publisher, runtime.clock)
-        self._troubles = 0 if runtime.units is None else runtime.units.trouble.noted
+        self._topics = RefusingTopics(
+            runtime.publisher.refusing,
+            runtime.clock,
+            known=runtime.known_topics,
+            quiet=True,  # the driver says it, once for all tasks
+        )
+        sent_to = runtime.scope.sent_without_unit
+        self._delivery = FlushDelivery(runtime.publisher, runtime.clock, sent_to, self._topics)
+        self._troubles = 0
+        if runtime.units is not None:
+            runtime.units.begin_anew()  # the planner has found that their topics take writes
+            self._troubles = runtime.units.trouble.noted
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
         self._most_bytes = MAX_BYTES_IN_FLIGHT
@@ -109,10 +111,13 @@ class Task:
             for each in ranges:
                 self._open(each, producers.get(each.place))
             self._work()
-            self._check_refused()
+            self._check_held_up()
         except RedriveError as error:
             stopped = self._explained(error, ranges)
             log.debug("a task ends early: %s", stopped)  # the driver says it
+            # The next task may run the same records. What has no handler any more, as units of work
+            # that cannot be ended while the database is away, is not waited for.
+            self._wait_for_calls(self.runtime.dispatcher.oldest)
         except MemoryError:
             # As the kernel would: then the record that needs so much is searched for.
             log.critical("out of memory: this Python worker ends")
@@ -141,12 +146,12 @@ class Task:
         rt, place = self.runtime, each.place
         position = with_note(Position(each.start, each.metadata), BEGUN, name)
         position = marks.labelled(position, topic_id=each.topic_id, run=self._spec.run)
-        if rt.app.delivery != "transaction":
+        if not rt.app.guarantee.transactional:
             rt.progress.commit({place: position})
             return
         producer = self._producer(place)
         # Fenced off by now: whoever had the partition before cannot move its progress any more.
-        found = rt.progress.committed([place]).get(place, position)
+        found = marks.reached(place, each.topic_id, rt.progress) or position
         if found.offset != position.offset:
             raise RedriveError(f"{place} has moved on to offset {found.offset} meanwhile")
         producer.commit([], {place: position})
@@ -156,47 +161,37 @@ class Task:
     def _work(self) -> None:
         dispatcher = self.runtime.dispatcher
         dispatcher.resume()
+        wait = 0.0
         while not all(each.finished for each in self._slices) and not self._must_end():
-            moved = self._read()
+            moved = self._read(wait)
             dispatcher.tick()
             moved = self._run_inline() or moved
             moved = self._settle() or moved
             self._check_trouble()
             self._check_deaths()
-            if not moved:
-                self._wait()
+            wait = 0.0 if moved else self._wait()
         self._wind_up()
 
-    def _read(self) -> bool:
+    def _read(self, wait: float) -> bool:
         moved = False
-        for each in self._slices:
-            if each.wants_records:
-                read = each.read()
-                records = self._run_at_once(each.processor, read)
-                if records:
-                    self.runtime.dispatcher.offer(each.processor, records)
-                moved = moved or bool(read) or each.exhausted
+        reading = self._reading()
+        for each in reading:
+            read = each.read(wait / len(reading))
+            if read:
+                self.runtime.dispatcher.offer(each.processor, read)
+            moved = moved or bool(read) or each.exhausted
         return moved
 
-    def _run_at_once(
-        self, processor: PartitionProcessor, records: Sequence[Record]
-    ) -> Sequence[Record]:
-        """Run records as they come, where nothing is against it; gives those that have to wait."""
-        until = self._pump_at()
-        turns = 1 if isinstance(self.runtime.executor, InlineExecutor) else 0
-        while turns and records and monotonic() < until:
-            turns = self.runtime.dispatcher.run_at_once(processor, records, until)
-            records = records[turns:]
-        return records
+    def _reading(self) -> list[Slice]:
+        wanting = [each for each in self._slices if each.wants_records]
+        return [each for each in wanting if not self._waiting(each).records]
 
     def _pump_at(self) -> float:
-        return min(self._deadline, monotonic() + _PUMP_EVERY)
+        return min(self._deadline, monotonic() + TASK_PUMP_EVERY)
 
     def _run_inline(self) -> bool:
         executor = self.runtime.executor
-        if not isinstance(executor, InlineExecutor):
-            return False
-        return executor.run(self._pump_at()) > 0
+        return isinstance(executor, InlineExecutor) and executor.run(self._pump_at()) > 0
 
     def _settle(self, *, last: bool = False, wait: float = 0) -> bool:
         complete = self._delivery.pump(wait)
@@ -206,24 +201,43 @@ class Task:
             each.commit(every=self._spec.commit_every / 1000, last=last)
         return bool(complete)
 
-    def _wait(self) -> None:
-        """Until something may have changed: a result, a record that is due, the deadline."""
+    def _wait(self) -> float:
+        """Until something may have changed: a result, a record that is due, the deadline.
+
+        Returns how long to wait where records are read, if some are: they are taken as they come.
+        """
         dispatcher = self.runtime.dispatcher
-        if self._delivery.outstanding:
-            self._settle(wait=_IDLE_WAIT / 4)
-            return
         upcoming = dispatcher.tick()
-        reading = any(each.wants_records for each in self._slices)
-        seconds = _READ_WAIT if reading else _IDLE_WAIT
-        if upcoming is not None:
-            seconds = min(seconds, max(0.0, (upcoming - self.runtime.clock.now()) / 1000))
+        later = inf if upcoming is None else (upcoming - self.runtime.clock.now()) / 1000
+        if self._reading():
+            return max(0.0, min(TASK_READ_WAIT, later))
+        if self._delivery.outstanding:
+            self._settle(wait=TASK_IDLE_WAIT / 4)
+            return 0.0
         with dispatcher.changed:
-            dispatcher.changed.wait(seconds)
+            dispatcher.changed.wait(max(0.0, min(TASK_IDLE_WAIT, later)))
+        return 0.0
 
     def _must_end(self) -> bool:
         if monotonic() >= self._deadline or self._spec.stop_file.exists():
             return True
-        return self._only_later_work()
+        return self._only_refused() or self._only_later_work()
+
+    def _only_refused(self) -> bool:
+        """Whether all that is left waits for topics that refuse what is to be written."""
+        left = [each for each in self._slices if not each.finished]
+        return (
+            bool(left)
+            and not self._delivery.outstanding
+            and all(
+                each.tracker.in_flight == self._waiting(each).with_those_behind > 0 for each in left
+            )
+        )
+
+    def _waiting(self, each: Slice) -> Waiting:
+        units = self.runtime.units
+        found = self._delivery.refused_of(each.processor).plus(each.waiting)
+        return found if units is None else found.plus(units.refused_of(each.processor))
 
     def _only_later_work(self) -> bool:
         """Whether all that is left is due later than this batch should wait."""
@@ -232,7 +246,7 @@ class Task:
             return False
         upcoming = dispatcher.tick()
         held = all(each.range.delay is not None for each in self._slices if not each.finished)
-        late = upcoming is not None and upcoming - self.runtime.clock.now() > 2 * HORIZON
+        late = upcoming is not None and upcoming - self.runtime.clock.now() > 2 * RETRY_HORIZON
         return held and late and dispatcher.idle
 
     def _wind_up(self) -> None:
@@ -240,24 +254,30 @@ class Task:
         dispatcher = self.runtime.dispatcher
         for each in self._slices:
             each.stop_reading()
-        dispatcher.pause()
-        while dispatcher.running or self._waits_for_acks():
-            self._check_deaths()
-            dispatcher.tick()
-            with dispatcher.changed:
-                dispatcher.changed.wait(_IDLE_WAIT)
+        self._wait_for_calls(lambda: dispatcher.running)
+        self._check_deaths()
         dispatcher.stop_waiting()
         self._finish()
+
+    def _wait_for_calls(self, under_way: Callable[[], object]) -> None:
+        dispatcher = self.runtime.dispatcher
+        dispatcher.pause()
+        while (under_way() or self._waits_for_acks()) and not self.runtime.deaths:
+            dispatcher.tick()
+            with dispatcher.changed:
+                dispatcher.changed.wait(TASK_IDLE_WAIT)
 
     def _finish(self) -> None:
         """Wait for what is on its way, and commit it."""
         while self._delivery.outstanding:
-            self._settle(wait=_IDLE_WAIT)
+            self._settle(wait=TASK_IDLE_WAIT)
         self._settle(last=True)
 
     def _check_trouble(self) -> None:
         """End while nothing can be committed: the run waits, and tells why."""
         units = self.runtime.units
+        if units is not None and units.trouble.not_allowed is not None:
+            raise units.trouble.not_allowed
         if units is not None and units.trouble.noted > self._troubles and units.trouble.text:
             raise RedriveError(units.trouble.text)
 
@@ -266,16 +286,15 @@ class Task:
         for error in self.runtime.deaths:
             raise RuntimeError(f"a thread that runs handlers ended by {error!r}") from error
 
-    def _check_refused(self) -> None:
+    def _check_held_up(self) -> None:
         """Say so, and have the run wait a while: the next task would find the same."""
         if (error := self.runtime.publisher.not_allowed) is not None:
             raise error
         units = self.runtime.units
-        refused = self._delivery.refused + (0 if units is None else units.stuck)
-        if refused:
+        if units is not None and units.held_up:
             raise RedriveError(
-                f"{refused} record(s) stay where they are, because what was to be"
-                " written for them was refused"
+                f"{units.held_up} record(s) stay where they are, because not even alone can they be"
+                " committed"
             )
 
     def _waits_for_acks(self) -> bool:
@@ -286,7 +305,7 @@ class Task:
 
     def _fence_off(self, ranges: Sequence[Range]) -> dict[TopicPartition, TransactionalProducer]:
         """Fence off whoever had the partitions before: side by side, as each takes its time."""
-        if self.runtime.app.delivery != "transaction":
+        if not self.runtime.app.guarantee.transactional:
             return {}
         places = [each.place for each in ranges]
         with ThreadPoolExecutor(len(places)) as side_by_side:
@@ -297,12 +316,14 @@ class Task:
         start = Position(each.start, each.metadata)
         if producer is not None:
             # Only now that the others are fenced off: how far did they come?
-            start = max(start, rt.progress.committed([each.place]).get(each.place, start))
+            start = max(start, marks.reached(each.place, each.topic_id, rt.progress) or start)
         rt.topic_ids[each.topic] = each.topic_id or rt.log.topic_id(each.topic)
         if producer is None:
             opened = Slice(rt, each, start, most_bytes=self._most_bytes)
         else:
-            opened = TransactionSlice(rt, each, start, producer, most_bytes=self._most_bytes)
+            opened = TransactionSlice(
+                rt, each, start, producer, most_bytes=self._most_bytes, topics=self._topics
+            )
         self._slices.append(opened)
         self._by_processor[opened.processor] = opened
         rt.sinks[opened.processor] = self._sink
@@ -329,6 +350,7 @@ class Task:
             rt.dispatcher.remove(each.processor)
             rt.sinks.pop(each.processor, None)
             report = each.report()
+            refuse(report, self._waiting(each))
             blame(report, stopped)
             reports.append(report)
             each.close()
@@ -346,11 +368,12 @@ class Task:
             self._open(each, self._fence_off([each]).get(each.place))
             opened = self._slices[0]
             for record in self._read_all(opened):
-                self._sink(opened.processor, self._killed(opened, record, error))
+                now, bury = self.runtime.clock.now(), opened.processor.bury
+                self._sink(opened.processor, bury(record, "killed-worker", error, now))
             opened.stop_reading()
             opened.tracker.received_up_to(each.end)
             self._finish()
-            self._check_refused()
+            self._check_held_up()
         except RedriveError as raised:
             stopped = self._explained(raised, [each])
         reports = self._close(stopped)
@@ -360,16 +383,10 @@ class Task:
         """All records of a range that has one at most."""
         found: list[Record] = []
         while not opened.exhausted:
-            found += opened.read()
+            found += opened.read(TASK_READ_WAIT)
             if not found and monotonic() >= self._deadline:
                 opened.stop_reading()
                 raise RedriveError(opened.trouble or f"{opened.range.place} cannot be read")
-            with self.runtime.dispatcher.changed:
-                self.runtime.dispatcher.changed.wait(_READ_WAIT)
         if opened.trouble:
             raise RedriveError(opened.trouble)
         return found
-
-    def _killed(self, opened: Slice, record: Record, error: WorkerKilledError) -> Report:
-        now = self.runtime.clock.now()
-        return opened.processor.bury(record, "killed-worker", error, now)

@@ -10,11 +10,17 @@ from time import monotonic
 from typing import Final
 
 from redrive.engines.words import Lane
+from redrive.tuning import BATCH_GRACE
 
 log: Final = logging.getLogger("redrive.spark")
 
-GRACE: Final = 30.0
-"""Seconds that Spark may need to begin and end a batch: its Python processes have to start."""
+_LONG: Final = (
+    "a handler takes long, or an acknowledgement does not come; the executors' logs name the record"
+)
+_FIRST: Final = (
+    "it is the first one, for which Python processes start, import the app and open its resources;"
+    " if a handler takes long, the executors' logs name the record"
+)
 
 
 @dataclass
@@ -31,14 +37,17 @@ class UnderWay:
         self._deadline = deadline
         self._clock = clock
         self._batches: dict[Lane, _Batch] = {}
+        self._begun: set[Lane] = set()
+        """Lanes of which a batch has ended: their Python processes have started."""
 
     @contextmanager
     def batch(self, lane: Lane, number: int) -> Iterator[None]:
         """Take note that a batch is under way within the block."""
-        patience = self._deadline + GRACE
+        patience = self._deadline + BATCH_GRACE
         mine = self._batches[lane] = _Batch(number, self._clock(), patience)
         try:
             yield
+            self._begun.add(lane)
         finally:
             if self._batches.get(lane) is mine:  # the lane may have been started again meanwhile
                 del self._batches[lane]
@@ -57,10 +66,10 @@ class UnderWay:
             batch.warn_after = 2 * seconds
             log.warning(
                 "%s lane: batch %d has been under way for %.0f s, though its tasks should end after"
-                " %.0f s: a handler takes long, or an acknowledgement does not come; the executors'"
-                " logs name the record",
+                " %.0f s: %s",
                 lane,
                 batch.number,
                 seconds,
                 self._deadline,
+                _LONG if lane in self._begun else _FIRST,
             )

@@ -11,25 +11,25 @@ from collections.abc import Callable, Collection
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from redrive.engines.worker.consuming import kafkas, places
 from redrive.engines.worker.partition import Partition
+from redrive.engines.worker.reader import kafkas, places
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.ports import Position
 from redrive.record import TopicPartition
+from redrive.tuning import FINISH_LOOK_EVERY
 
 if TYPE_CHECKING:
     from redrive.app import App
-    from redrive.engines.worker.beginnings import Beginnings
     from redrive.engines.worker.commits import Commits
-    from redrive.engines.worker.delivering import Delivering
-    from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.counting import Counting
+    from redrive.engines.worker.delivery_thread import DeliveryThread
+    from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.kafka.transactions import TransactionalProducer
     from redrive.processing.dispatcher import Dispatcher
     from redrive.processing.scope import Scope
 
 log: Final = logging.getLogger("redrive.worker")
-_LOOK_EVERY: Final = 0.005
 
 
 class Assignment:
@@ -42,8 +42,8 @@ class Assignment:
         topics: Collection[str],
         scope: Scope,
         dispatcher: Dispatcher,
-        delivering: Delivering,
-        beginnings: Beginnings,
+        delivering: DeliveryThread,
+        start_offsets: StartOffsets,
         counting: Counting,
         revoke_wait: float,
         on_trouble: Callable[[RedriveError], None],
@@ -59,11 +59,11 @@ class Assignment:
         are neither read nor committed."""
         self.commits: Commits
         self._app = app
-        self._topics = frozenset(topics)
+        self._topics = topics
         self._scope = scope
         self._dispatcher = dispatcher
         self._delivering = delivering
-        self._beginnings = beginnings
+        self._start_offsets = start_offsets
         self._counting = counting
         self.revoke_wait = revoke_wait
         """Seconds that running work has to end when its partition goes."""
@@ -79,8 +79,8 @@ class Assignment:
         found, foreign = self._sorted_out(places(assigned))
         log.info("assigned: %s", ", ".join(map(str, found)) or "nothing more")
         try:
-            producers = self._beginnings.fence_off(found)
-            starts = self._beginnings.find(found)
+            producers = self._start_offsets.fence_off(found)
+            starts = self._start_offsets.find(found)
         except RedriveError as error:
             if isinstance(error, BrokerError) and not isinstance(error, NotAllowedError):
                 log.warning("%s: where partitions begin is asked again", error)
@@ -129,8 +129,6 @@ class Assignment:
         self, place: TopicPartition, start: Position, producer: TransactionalProducer | None
     ) -> Partition:
         """Take up a partition."""
-        if producer is not None:
-            start = Position(start.offset)  # a transaction takes a prefix: nothing is done beyond
         each = Partition(
             self._scope,
             place,
@@ -138,40 +136,39 @@ class Assignment:
             delay=self._app.delay_of(place.topic),
             topic_id=self._scope.topic_ids[place.topic],
         )
-        each.end = self.ends.get(place)
         each.committed = None  # written down at once: "latest" must not mean a later time
         self.partitions[place] = each
+        each.end = self.ends.get(place)  # only now: whoever moves ends on moves those of all here
         self._delivering.open(each, producer)
         self._dispatcher.add(each.processor)
         return each
 
-    def finish(self, partitions: list[Partition], seconds: float) -> None:
+    def finish(self, partitions: list[Partition], seconds: float, *, last: bool = False) -> None:
         """Hand out nothing more of them, wait for what runs, make it durable, commit.
+
+        With `last` a commit is not waited for longer either: nobody polls after it.
 
         Records that wait for their backoff or for a manual acknowledgement are given back: they are
         not waited for, and run again elsewhere.
         """
-        until = monotonic() + seconds
+        began = monotonic()
+        until = began + seconds
         for each in partitions:
             self._dispatcher.withdraw(each.processor)
         while monotonic() < until and any(each.processor.running for each in partitions):
-            threading.Event().wait(_LOOK_EVERY)
-        self._dispatcher.tick()  # for what lots that still run have told on the way
+            threading.Event().wait(FINISH_LOOK_EVERY)
+        self._dispatcher.tick()  # for what is done of lots that still run
         late = [str(each.place) for each in partitions if each.processor.running]
-        if late:
+        if late and seconds:  # else it was said by whoever has waited
             log.warning(
-                "%s: handlers still run after %.0f s; what they do no longer counts here, and their"
-                " records run again elsewhere",
+                "%s: handlers still run after %.1f s, and are waited for no longer; what they do"
+                " does not count here any more, and their records run again",
                 ", ".join(late),
-                seconds,
+                monotonic() - began,
             )
         self._delivering.finish(partitions, max(until, monotonic() + 1))
-        self.commit(partitions)
-
-    def commit(self, partitions: list[Partition]) -> None:
-        """Commit what is complete, and wait for it."""
-        if self._app.delivery != "transaction":
-            self.commits.commit_now(partitions)
+        if not self._app.guarantee.transactional:
+            self.commits.commit_now(partitions, until if last else None)
 
     def close(self, each: Partition) -> None:
         """Forget a partition."""

@@ -5,33 +5,34 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Mapping
+from functools import partial
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from redrive.engines.worker.consuming import kafkas
+from redrive.engines.worker.reader import kafkas
 from redrive.kafka.errors import is_not_allowed
 from redrive.record import TopicPartition
+from redrive.threads import run_within
+from redrive.tuning import (
+    COMMIT_AT_LEAST_EVERY,
+    COMMIT_LOST_AFTER,
+    COMMIT_MANY,
+    COMMIT_PAUSE_FACTOR,
+    COMMIT_SOON,
+    COMMITS_ON_THEIR_WAY,
+    LAST_COMMIT_PATIENCE,
+)
 
 if TYPE_CHECKING:
     from redrive.choices import Commit
-    from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.partition import Partition
 
 log: Final = logging.getLogger("redrive.worker")
 
-_SOON: Final = 0.005
-_MANY: Final = 10
-_AT_LEAST_EVERY: Final = 0.1
-"""In batches: every 5 ms where 10 records or more are complete, else every 100 ms. So a crash
-repeats what was running, and little more."""
-_MOST_ON_THEIR_WAY: Final = 2
-"""The next need not wait for the answer to the last. More would not help: a broker takes those of
-one connection one after the other, and those it has not taken are lost with their sender."""
-_SHARE: Final = 5
-_LOST_AFTER: Final = 30.0
-"""Seconds without a word on a commit, after which it is not waited for any more."""
+_THREAD: Final = "redrive-commit"
 
 
 class Commits:
@@ -52,20 +53,20 @@ class Commits:
         now = monotonic()
         sent = self._sent
         self._look_for_lost(partitions, now)
-        if len(sent) >= _MOST_ON_THEIR_WAY:
+        if len(sent) >= COMMITS_ON_THEIR_WAY:
             return
         news = sum(each.tracker.completed - each.committed_count for each in partitions)
         if not news and not any(each.committed is None for each in partitions):
             return
         if not self._immediate:
-            wait = _SOON if news >= _MANY else _AT_LEAST_EVERY
+            wait = COMMIT_SOON if news >= COMMIT_MANY else COMMIT_AT_LEAST_EVERY
             if now - self._last < wait:
                 return
         busy = thread_time()
         offsets = self._offsets(partitions)
         # Where much is complete beyond a gap, saying so takes its time: a sixth of it, at most. Not
         # by the clock: that goes on while a hundred other threads have their turn.
-        self._last = now + _SHARE * (thread_time() - busy)
+        self._last = now + COMMIT_PAUSE_FACTOR * (thread_time() - busy)
         if offsets:
             sent.append(now)
             try:
@@ -90,6 +91,7 @@ class Commits:
             if error is None and one.error is None:
                 each.acknowledged = one.offset
         if refused is not None:
+            known.sort(key=lambda one: one[1].error is None)  # the first one is named
             self._failed(refused, [each for each, _ in known])
         elif self._troubled:
             self._troubled = False
@@ -101,8 +103,8 @@ class Commits:
         librdkafka tries a commit again by itself, also when a later one has arrived meanwhile.
         """
         sent = self._sent
-        unanswered = bool(sent) and now - sent[0] > _LOST_AFTER
-        while sent and now - sent[0] > _LOST_AFTER:
+        unanswered = bool(sent) and now - sent[0] > COMMIT_LOST_AFTER
+        while sent and now - sent[0] > COMMIT_LOST_AFTER:
             sent.popleft()
         for each in partitions if not sent else ():
             if each.committed is not None and (
@@ -110,8 +112,14 @@ class Commits:
             ):
                 each.committed = each.acknowledged = None
 
-    def commit_now(self, partitions: Collection[Partition]) -> None:
-        """Commit and wait for it; one that fails is told, and repeats work at worst."""
+    def commit_now(self, partitions: Collection[Partition], until: float | None = None) -> None:
+        """Commit and wait for it; one that fails is reported, and repeats work at worst.
+
+        With `until` it is waited for until that monotonic time, and a second at least: librdkafka
+        would wait for a coordinator as long as a session lasts, and a minute for its answer. Only
+        for the last commit of all. One that is given up may still be sent, and in a callback of the
+        group it is sent when that has ended: then it would put back what the next owner commits.
+        """
         if self._sent:
             for each in partitions:
                 each.committed = None  # those on their way may come to nothing
@@ -119,13 +127,18 @@ class Commits:
         if not offsets:
             return
         began = monotonic()
+        commit = partial(self._consumer.commit, offsets=offsets, asynchronous=False)
+        within = None if until is None else max(LAST_COMMIT_PATIENCE, until - began)
         try:
-            answered = self._consumer.commit(offsets=offsets, asynchronous=False) or []
+            answered = commit() if within is None else run_within(within, commit, name=_THREAD)
         except KafkaException as raised:
             self._failed(raised.args[0], partitions)
             return
+        except TimeoutError:
+            self._failed(KafkaError(KafkaError._TIMED_OUT), partitions)  # noqa: SLF001 -- its name in librdkafka
+            return
         self._counting.committing.add(monotonic() - began)
-        refused = _refusal(answered)
+        refused = _refusal(answered or [])
         if refused is not None:
             self._failed(refused, partitions)
 

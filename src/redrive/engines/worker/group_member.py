@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.engines.worker.commits import Commits
-from redrive.engines.worker.consuming import worker_config
 from redrive.engines.worker.facade import Facades
 from redrive.engines.worker.loop import Loop
+from redrive.engines.worker.reader import worker_config
 from redrive.engines.worker.reopening import Reopening
 from redrive.kafka.config import make_handle, report_error
+from redrive.threads import begin
+from redrive.tuning import UNSUBSCRIBE_WAIT
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from redrive.app import App
     from redrive.config import Settings
     from redrive.engines.worker.assignment import Assignment
-    from redrive.engines.worker.beginnings import Beginnings
-    from redrive.engines.worker.delivering import Delivering
-    from redrive.engines.worker.figures import Counting
+    from redrive.engines.worker.counting import Counting
+    from redrive.engines.worker.delivery_thread import DeliveryThread
     from redrive.engines.worker.options import Options
+    from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.ports import Clock
     from redrive.processing.dispatcher import Dispatcher
     from redrive.processing.scope import Scope
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
     from redrive.threads import OnDeath
 
 log: Final = logging.getLogger("redrive.worker")
-_LEAVE_WAIT: Final = 1.0
 
 
 class GroupMember:
@@ -50,17 +53,18 @@ class GroupMember:
         topics: Collection[str],
         scope: Scope,
         dispatcher: Dispatcher,
-        delivering: Delivering,
+        delivering: DeliveryThread,
         assignment: Assignment,
-        beginnings: Beginnings,
+        start_offsets: StartOffsets,
         counting: Counting,
         clock: Clock,
         on_trouble: Callable[[BaseException], None],
         on_death: OnDeath,
         is_over: Callable[[], bool],
     ) -> None:
-        self._topics = list(topics)
+        self._topics = topics
         self._assignment = assignment
+        self._end: Future[None] | None = None
         self._can_leave = name is not None and options.protocol == "classic"
         config = worker_config(settings, app.name, options.protocol, name)
         config["on_commit"] = self._on_commit
@@ -82,7 +86,7 @@ class GroupMember:
             self._consumer,
             self.loop,
             assignment,
-            beginnings,
+            start_offsets,
             on_trouble=on_trouble,
             on_death=on_death,
             is_over=is_over,
@@ -90,9 +94,9 @@ class GroupMember:
         scope.consumer = Facades(self.loop, self._consumer, assignment).of
 
     def join(self) -> None:
-        """Join the group."""
+        """Join the group; also again, for topics that have been added."""
         self._consumer.subscribe(
-            self._topics,
+            list(self._topics),
             on_assign=self._assignment.on_assign,
             on_revoke=self._assignment.on_revoke,
             on_lost=self._assignment.on_lost,
@@ -104,23 +108,42 @@ class GroupMember:
         self._consumer.unsubscribe()
         self.join()
 
-    def close(self, *, for_good: bool = False) -> None:
-        """End it. A static member stays in the group until its session has timed out.
+    def close(self, seconds: float, *, for_good: bool = False) -> bool:
+        """End it; whether that was within the time.
 
-        Unless it ends for good: then it leaves. With the new protocol librdkafka does not let it.
+        A static member stays in the group until its session has timed out, unless it ends for good:
+        then it leaves. With the new protocol librdkafka does not let it.
         """
-        try:
-            if for_good and self._can_leave:
+        if for_good and self._can_leave and self._end is None:
+            try:
                 self._leave()
-            self._consumer.close()
+            except (KafkaException, RuntimeError) as error:
+                log.warning("the consumer did not leave: %s", error)
+        if self.ended_within(seconds):
+            return True
+        log.warning("the group's coordinator does not answer: the session has to time out")
+        return False
+
+    def ended_within(self, seconds: float) -> bool:
+        """End it, once however often this is called; whether that was within the time.
+
+        While its coordinator is silent, librdkafka waits for that, a minute or more.
+        """
+        if self._end is None:
+            self._end = begin(self._consumer.close, name="redrive-leaving")
+        try:
+            self._end.result(seconds)
+        except TimeoutError:
+            return False
         except (KafkaException, RuntimeError) as error:
             log.warning("the consumer did not close: %s", error)
+        return True
 
     def _leave(self) -> None:
         self._consumer.unsubscribe()
-        end = monotonic() + _LEAVE_WAIT
+        end = monotonic() + UNSUBSCRIBE_WAIT
         while self._consumer.memberid() and monotonic() < end:
-            self._consumer.poll(_LEAVE_WAIT / 100)  # its partitions go, then it leaves
+            self._consumer.poll(UNSUBSCRIBE_WAIT / 100)  # its partitions go, then it leaves
 
     def _on_error(self, error: KafkaError) -> None:
         report_error(error)

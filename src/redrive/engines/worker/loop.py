@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import Consumer, KafkaError
 
 from redrive.backoff import GiveBack
-from redrive.engines.worker.consuming import Lots, Reader, kafkas, sorted_out
-from redrive.engines.worker.pausing import Pausing
-from redrive.engines.worker.transacting import TransactionDelivering
+from redrive.engines.worker.backpressure import Backpressure
+from redrive.engines.worker.reader import Lots, Reader, kafkas, sorted_out
+from redrive.engines.worker.transaction_thread import TransactionThread
 from redrive.kafka.admin import is_passing
 from redrive.kafka.errors import BrokerError, is_not_allowed, not_allowed
 from redrive.ports import Position
+from redrive.tuning import FENCED_BY_ITSELF_WITHIN, POLL, POLL_BUSY, POLL_SHORTEST
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.engines.worker.assignment import Assignment
     from redrive.engines.worker.commits import Commits
-    from redrive.engines.worker.delivering import Delivering
+    from redrive.engines.worker.delivery_thread import DeliveryThread
     from redrive.engines.worker.options import Options
     from redrive.engines.worker.partition import Partition
     from redrive.ports import Clock
@@ -32,15 +33,9 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.worker")
 
-_POLL: Final = 0.01
-_POLL_BUSY: Final = 0.002
-"""Seconds. While handlers run there is soon something to commit: a crash repeats what is not."""
-_SHORTEST: Final = 0.0005
-_LOST_WORD: Final = 60.0
-"""Seconds. A coordinator gives a member a new id when it joins. If it dies before it has said so,
-it takes the member for a stranger with its name later."""
 _UNRELEASED: Final = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _FENCED: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+_MISSING: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 Command = Callable[[], None]
 
 
@@ -58,7 +53,7 @@ class Loop:
         consumer: Consumer,
         assignment: Assignment,
         dispatcher: Dispatcher,
-        delivering: Delivering,
+        delivering: DeliveryThread,
         commits: Commits,
         clock: Clock,
         options: Options,
@@ -70,7 +65,7 @@ class Loop:
         self._app = app
         self._consumer = consumer
         self._reader = Reader(consumer)
-        self._pausing = Pausing(consumer)
+        self._backpressure = Backpressure(consumer)
         self._assignment = assignment
         self._dispatcher = dispatcher
         self._delivering = delivering
@@ -113,22 +108,23 @@ class Loop:
         until = monotonic() + seconds
         partitions = self._assignment.partitions
         self._dispatcher.pause()
-        self._pausing.pause(list(partitions.values()))
+        self._backpressure.pause(list(partitions.values()))
         while monotonic() < until and self._is_busy():
             self.polled_at = monotonic()
             self._dispatcher.tick()
-            self._reader.read(_POLL)  # nothing comes but the group's affairs
+            self._reader.read(POLL)  # nothing comes but the group's affairs
             self._serve()
             meanwhile()
         ended = not self._is_busy()
-        self._assignment.finish(list(partitions.values()), max(0.0, until - monotonic()))
+        left = max(0.0, until - monotonic())
+        self._assignment.finish(list(partitions.values()), left, last=True)
         return ended
 
     def _serve(self) -> None:
         """Do what others have asked for, and commit."""
         while not self._commands.empty():
             self._commands.get()()
-        if isinstance(self._delivering, TransactionDelivering):
+        if isinstance(self._delivering, TransactionThread):
             self._delivering.note_membership(self._consumer.consumer_group_metadata())
         else:
             self._commits.look(self._assignment.partitions.values())
@@ -143,10 +139,10 @@ class Loop:
     def _patience(self) -> float:
         """How long the poll may wait: not past the time of a record that is due."""
         upcoming = self._dispatcher.tick()
-        longest = _POLL_BUSY if self._dispatcher.running else _POLL
+        longest = POLL_BUSY if self._dispatcher.running else POLL
         if upcoming is None:
             return longest
-        return min(longest, max(_SHORTEST, (upcoming - self._clock.now()) / 1000))
+        return min(longest, max(POLL_SHORTEST, (upcoming - self._clock.now()) / 1000))
 
     def _offer(self, lots: Lots) -> None:
         partitions = self._assignment.partitions
@@ -154,8 +150,9 @@ class Loop:
             each = partitions.get(place)
             if each is None:
                 continue  # it went to somebody else meanwhile, who reads them as well
-            if self._dispatcher.offer(each.processor, each.within(records)):
-                each.note_received(records)
+            taken, left = each.parted(records)
+            if self._dispatcher.offer(each.processor, taken):
+                each.note_received(taken, left)
 
     def _seek(self) -> None:
         for each in self._assignment.partitions.values():
@@ -173,8 +170,12 @@ class Loop:
             wants = each.wants_pause(most, most_bytes)
             if wants is not each.paused:
                 (pause if wants else resume).append(each)
-        self._pausing.pause(pause)
-        self._pausing.resume(resume, self._assignment.partitions.values())
+            if each.left_at is not None and not wants:
+                # Its end has moved on since: perhaps before it was paused for it.
+                self._consumer.seek(kafkas(each.place, Position(each.left_at)))
+                each.left_at = None
+        self._backpressure.pause(pause)
+        self._backpressure.resume(resume, self._assignment.partitions.values())
 
     def _judge(self, error: KafkaError, place: TopicPartition | None) -> None:
         """Errors that pass are librdkafka's to try again; the others end the run."""
@@ -182,6 +183,8 @@ class Loop:
         if name == "_AUTO_OFFSET_RESET" and place is not None:
             self._on_gone(place)
             return
+        if name in _MISSING and place is not None and self._app.can_do_without(place.topic):
+            return  # whoever looks at topics has said it
         if name == "_MAX_POLL_EXCEEDED":
             log.warning("this worker did not poll for too long (was it stopped?): it joins again")
             return
@@ -191,7 +194,7 @@ class Loop:
                 " the session of whoever had it has timed out (or give it its own --instance)"
             )
         if _is(error, _FENCED):
-            if monotonic() - self._out_of_reach_at < _LOST_WORD:
+            if monotonic() - self._out_of_reach_at < FENCED_BY_ITSELF_WITHIN:
                 raise NameInUseError(
                     "brokers were out of reach, and since then the group"
                     f" {self._app.name} takes this worker for another one: it joins again"

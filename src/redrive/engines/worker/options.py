@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal, get_args
 
-from redrive.engines.weights import MAX_BYTES_IN_FLIGHT
+from redrive.durations import Duration, milliseconds
 from redrive.engines.words import From, Until
 from redrive.errors import ConfigurationError
+from redrive.tuning import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT
 
 GroupProtocol = Literal["classic", "consumer"]
 """Kafka's group protocols: the one all brokers know, and the one of Kafka 4."""
 
-MAX_IN_FLIGHT: Final = 10_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a worker runs."""
+    """How a worker runs: the options of `redrive run --engine worker`, for programs."""
 
     start_from: From = "earliest"
+    """Where source topics without progress begin: `"earliest"` or `"latest"`."""
     until: Until = "stopped"
+    """When it ends by itself: `"stopped"` never, `"once"` after what is there and due, `"empty"`
+    when nothing is ahead or parked any more."""
     protocol: GroupProtocol = "classic"
+    """Kafka's group protocol: `"classic"`, or `"consumer"`, which needs Kafka 4."""
     instance: str | None = None
     """The static member's name; this machine's name and a number by default."""
     dynamic: bool = False
@@ -30,15 +34,42 @@ class Options:
     """The most records of one partition in flight: more are not read until some have ended."""
     max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT
     """The same, in bytes."""
-    drain: int = 30_000
-    """Milliseconds that running work has to end when the worker is stopped."""
-    revoke_wait: int = 10_000
-    """Milliseconds that running work has to end when its partition goes to another worker."""
+    drain: Duration = "30s"
+    """How long running work has to end when the worker is stopped."""
+    revoke_wait: Duration = "10s"
+    """How long running work has to end when its partition goes to another worker."""
+    new_app: bool = False
+    """Whether it is known to be a new app, and not one that had another name."""
     one_core: bool = False
     """Whether it keeps to one core: for handlers that wait, on many threads."""
 
     def __post_init__(self) -> None:
-        if self.dynamic and self.instance is not None:
-            raise ConfigurationError(
-                "--instance and --dynamic exclude each other: a dynamic member has no name"
-            )
+        if problems := list(_mistakes(self)):
+            raise ConfigurationError(problems)
+
+    @property
+    def drain_seconds(self) -> float:
+        """`drain` as a number."""
+        return milliseconds(self.drain) / 1000
+
+    @property
+    def revoke_seconds(self) -> float:
+        """`revoke_wait` as a number."""
+        return milliseconds(self.revoke_wait) / 1000
+
+
+def _mistakes(options: Options) -> Iterator[str]:
+    """What is wrong with them: a program's are not checked by a command line."""
+    for name, words in (("start_from", From), ("until", Until), ("protocol", GroupProtocol)):
+        if (word := getattr(options, name)) not in get_args(words):
+            yield f"{name} is {word!r}; it must be {' or '.join(map(repr, get_args(words)))}"
+    for name in ("max_in_flight", "max_bytes_in_flight"):
+        if (most := getattr(options, name)) < 1:
+            yield f"{name} is {most}; it must be at least 1, or nothing is read"
+    for name in ("drain", "revoke_wait"):
+        try:
+            milliseconds(getattr(options, name))
+        except ConfigurationError as error:
+            yield f"{name}: {error}"
+    if options.dynamic and options.instance is not None:
+        yield "instance and dynamic exclude each other: a dynamic member has no name"

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from redrive.engines.weights import Weights
 from redrive.processing.acks import AckTracker
-from redrive.processing.done_beyond import METADATA_LIMIT
+from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
 from redrive.processing.notes import ROOM, TOPIC, with_note
 from redrive.processing.processor import PartitionProcessor
 
 if TYPE_CHECKING:
+    from redrive.delivery.kept import Kept
     from redrive.ports import Position
     from redrive.processing.scope import Scope
     from redrive.record import Record, TopicPartition
@@ -36,8 +37,7 @@ class Partition:
         """Of the topic that it is read from: another may have its name later."""
         self.delay = delay
         self.start = start
-        self.tracker = AckTracker()
-        self.tracker.assign(start)
+        self.tracker = AckTracker(start)
         self.processor = PartitionProcessor(scope, place, self.tracker, delay=delay)
         self.committed: Position | None = start
         self.acknowledged: int | None = None
@@ -48,10 +48,13 @@ class Partition:
         self.paused_by_user = False
         self.read_to = start.offset
         """The offset after the last that was seen."""
-        self.kept = self.kept_bytes = 0
-        """Outcomes that wait for their transaction, and the bytes of their messages."""
+        self.left_at: int | None = None
+        """The first record that was read and left, because it was beyond the end of then."""
+        self.kept: Kept | None = None
+        """What waits for its transaction, where there are any."""
         self.end: int | None = None
         """Where reading ends, if it shall."""
+        self._done_before = decode(start)
         self._weights = Weights()
 
     def position(self) -> Position | None:
@@ -59,25 +62,34 @@ class Partition:
         position = self.tracker.position(METADATA_LIMIT - ROOM)
         return None if position is None else with_note(position, TOPIC, self.topic_id)
 
-    def note_received(self, records: list[Record]) -> None:
-        """Take note of how much came in, once it was taken."""
-        self._weights.add(records)
-        last = records[-1].offset
-        self.read_to = last + 1
-        if self.end is not None and last >= self.end:
-            self.reached(last)
+    def at(self, offset: int) -> Position:
+        """What a transaction commits that ends there, and for which topic."""
+        # Done before this run began, by one without transactions: never what this one has done.
+        position = still_at(offset, self._done_before, METADATA_LIMIT - ROOM)
+        return with_note(position, TOPIC, self.topic_id)
+
+    def note_received(self, taken: list[Record], left: list[Record]) -> None:
+        """Take note of how much came in and was taken, and what was left: it is beyond the end."""
+        if taken:
+            self._weights.add(taken)
+            self.read_to = taken[-1].offset + 1
+        if left:
+            self.left_at = left[0].offset if self.left_at is None else self.left_at
+            self.reached(left[0].offset)
 
     def went_back(self, offset: int) -> None:
         """Take note that everything from there on is read again."""
         self._weights.went_back(offset)
         self.read_to = offset
+        self.left_at = None
 
-    def within(self, records: list[Record]) -> list[Record]:
-        """Those that are to be read; of a partition with an end, no others."""
+    def parted(self, records: list[Record]) -> tuple[list[Record], list[Record]]:
+        """Those that are to be read, and those beyond the end of a partition that has one."""
         end = self.end
         if end is None or records[-1].offset < end:
-            return records
-        return [record for record in records if record.offset < end]
+            return records, []
+        within = [record for record in records if record.offset < end]
+        return within, records[len(within) :]
 
     def reached(self, offset: int) -> None:
         """No record below this offset will come any more."""
@@ -95,12 +107,15 @@ class Partition:
         """Whether nothing more should be read now; it goes on at half of the limit."""
         if self.paused_by_user or (self.end is not None and self.read_to >= self.end):
             return True
+        if self.tracker.waits_to_read_again:
+            return False  # all others may have to wait for it, and give no room before it is there
         share = 2 if self.paused else 1
+        kept_bytes = 0 if self.kept is None else self.kept.bytes
         return self.in_flight >= max(1, most // share) or (
-            self.bytes_in_flight + self.kept_bytes >= max(1, most_bytes // share)
+            self.bytes_in_flight + kept_bytes >= max(1, most_bytes // share)
         )
 
     @property
     def in_flight(self) -> int:
         """How many records were received and are not complete, or not yet for good."""
-        return self.tracker.in_flight + self.kept
+        return self.tracker.in_flight + (0 if self.kept is None else self.kept.records)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from redrive.tuning import REJOIN_AGAIN_AFTER, STALLED_AFTER
+
 if TYPE_CHECKING:
     from redrive.engines.worker.assignment import Assignment
     from redrive.kafka.groups import Member
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.worker")
 
-_AGAIN_AFTER: Final = 30.0
-"""Seconds from one time it joins again to the next: a group takes some to settle."""
-_STALLED_AFTER: Final = 10.0
-"""Seconds without progress, after which it is asked whether anybody reads a partition."""
 _UNFAIR: Final = 2
 """So many partitions more than another are not what an assignor leaves one member with."""
 
@@ -48,7 +46,7 @@ class Rejoining:
         """How many partitions of each of the app's topics nobody is assigned."""
         self._name = name
         """As a static member of the classic protocol. Others need no looking after."""
-        self._topics = frozenset(topics)
+        self._topics = topics
         self._assignment = assignment
         self._members = members
         self._rejoin = rejoin
@@ -56,7 +54,7 @@ class Rejoining:
         """Whether the group was seen to have assigned all that it should."""
         self._balanced = False
         """Whether it has joined again for a fairer share: once is enough, whatever comes of it."""
-        self._rejoined_at = -_AGAIN_AFTER
+        self._rejoined_at = -REJOIN_AGAIN_AFTER
         self._stood: dict[TopicPartition, tuple[int, float]] = {}
 
     def look(
@@ -76,9 +74,10 @@ class Rejoining:
         if members is None:
             return
         self.unassigned = Counter(place.topic for place in nobodys(ends, members))
-        why = why_rejoin(self._name, self._topics, ends, members, balanced=self._balanced)
+        topics = frozenset(self._topics)
+        why = why_rejoin(self._name, topics, ends, members, balanced=self._balanced)
         self.confirmed = not why
-        if why and now - self._rejoined_at >= _AGAIN_AFTER:
+        if why and now - self._rejoined_at >= REJOIN_AGAIN_AFTER:
             log.warning("%s: this worker leaves the group and joins it again", why)
             self._rejoined_at = now
             self._balanced = True
@@ -98,7 +97,7 @@ class Rejoining:
             if at < end and place not in mine:
                 before = known.get(place)
                 self._stood[place] = before if before and before[0] == at else (at, now)
-        if any(now - since >= _STALLED_AFTER for _, since in self._stood.values()):
+        if any(now - since >= STALLED_AFTER for _, since in self._stood.values()):
             self._stood.clear()  # it is asked now, and in a while again
             return True
         return False

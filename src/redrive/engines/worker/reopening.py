@@ -8,26 +8,24 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from redrive.engines.starts import DataLossError
-from redrive.engines.worker.consuming import kafkas
-from redrive.errors import RedriveError
+from redrive.engines.worker.reader import kafkas
+from redrive.errors import DataLossError, RedriveError
 from redrive.kafka.errors import NotAllowedError
 from redrive.ports import Position
 from redrive.threads import OnDeath, start_thread
+from redrive.tuning import REOPEN_WAIT
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
     from redrive.engines.worker.assignment import Assignment
-    from redrive.engines.worker.beginnings import Beginnings
     from redrive.engines.worker.loop import Loop
     from redrive.engines.worker.partition import Partition
+    from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.kafka.transactions import TransactionalProducer
     from redrive.record import TopicPartition
 
 log: Final = logging.getLogger("redrive.worker")
-
-_WAIT: Final = 1.0
 
 
 class Reopening:
@@ -38,7 +36,7 @@ class Reopening:
         consumer: Consumer,
         loop: Loop,
         assignment: Assignment,
-        beginnings: Beginnings,
+        start_offsets: StartOffsets,
         *,
         on_trouble: Callable[[RedriveError], None],
         on_death: OnDeath,
@@ -47,7 +45,7 @@ class Reopening:
         self._consumer = consumer
         self._loop = loop
         self._assignment = assignment
-        self._beginnings = beginnings
+        self._start_offsets = start_offsets
         self._on_trouble = on_trouble
         self._on_death = on_death
         self._is_over = is_over
@@ -57,7 +55,7 @@ class Reopening:
 
         librdkafka reads on in it at the old offset, as if it were the same.
         """
-        self._beginnings.note_topics(ids)
+        self._start_offsets.note_topics(ids)
         old = [
             each
             for each in list(self._assignment.partitions.values())
@@ -79,7 +77,7 @@ class Reopening:
 
     def later(self, places: Collection[TopicPartition]) -> None:
         """Take partitions up that are this worker's, in a while."""
-        timer = threading.Timer(_WAIT, self._loop.ask, [partial(self._begin, places)])
+        timer = threading.Timer(REOPEN_WAIT, self._loop.ask, [partial(self._begin, places)])
         timer.daemon = True
         timer.start()
 
@@ -98,8 +96,8 @@ class Reopening:
 
     def _find(self, places: Collection[TopicPartition]) -> None:
         try:
-            producers = self._beginnings.fence_off(places)
-            starts = self._beginnings.find(places)
+            producers = self._start_offsets.fence_off(places)
+            starts = self._start_offsets.find(places)
         except (DataLossError, NotAllowedError) as error:
             self._on_trouble(error)
         except RedriveError as error:

@@ -9,38 +9,42 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from redrive.clock import WallClock
-from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.config import Settings, SettingsArguments
 from redrive.delivery.equipping import equip
 from redrive.engines import preflight
-from redrive.engines.cause_log import CauseLog
+from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Figures
 from redrive.engines.words import Lane, unfinished
 from redrive.engines.worker.assignment import Assignment
-from redrive.engines.worker.beginnings import Beginnings
-from redrive.engines.worker.delivering import Delivering, FlushDelivering
-from redrive.engines.worker.figures import Counting
+from redrive.engines.worker.counting import Counting
+from redrive.engines.worker.delivery_thread import DeliveryThread, FlushThread
+from redrive.engines.worker.fate import Fate, WorkerError
 from redrive.engines.worker.group_member import GroupMember
-from redrive.engines.worker.looking import Looking
+from redrive.engines.worker.lag import LagMonitor
 from redrive.engines.worker.loop import NameInUseError
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.one_core import OneCore
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.rejoining import Rejoining
-from redrive.engines.worker.transacting import TransactionDelivering
-from redrive.errors import RedriveError
+from redrive.engines.worker.start_offsets import StartOffsets
+from redrive.engines.worker.subscription import Subscription
+from redrive.engines.worker.transaction_thread import TransactionThread
+from redrive.engines.worker.upkeep import Upkeep
+from redrive.errors import DataLossError, RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.groups import members_of
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.loading import load_app
+from redrive.loading import target_of
 from redrive.processing.collector import tune_collector
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import executor_for
 from redrive.processing.long_running import LongRunning
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
+from redrive.tuning import CLOSE_WAIT, LEAVE_WAIT, LIVE_WITHIN, NAME_LOOK_EVERY, NAME_WAIT
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -49,54 +53,59 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.worker")
 
-_NAME_WAIT: Final = 1.0
-_CLOSE_WAIT: Final = 1.0
-"""Seconds for handlers that are over time already."""
-_REAP_EVERY: Final = 0.1
-_LIVE_WITHIN: Final = 10.0
-
-
-class WorkerError(RedriveError):
-    """A worker ended with an error; the message is the sentence that says why."""
-
 
 class Worker:
     """One process of the app's consumer group."""
 
     def __init__(
-        self, app: App, settings: Settings, options: Options, *, inbox_ttl: int | None = None
+        self,
+        app: App,
+        settings: Settings,
+        options: Options,
+        target: str,
+        *,
+        inbox_ttl: int | None = None,
     ) -> None:
         self.app = app
+        self._target = target
         self.figures = Figures()
         self.counting = Counting(self.figures)
         self._options = options
         self._settings = settings
-        self._error: BaseException | None = None
+        self._fate = Fate()
+        self._ended = self._fate.ended
         self.left_behind = False
-        """Whether handlers still ran when it ended."""
-        self._reaped = monotonic()
-        self._causes = CauseLog(app.name)
+        """Whether handlers, or writes that no broker took, were not waited for when it ended."""
+        self._unfinished: dict[Lane, int] = {}
         self._refusal = ""
         self._stopping = threading.Event()
-        self._ended = threading.Event()
         self._clock = WallClock()
         self._admin = Admin(settings)
         self._log = KafkaLog(settings, app.name, admin=self._admin)
         self._progress = KafkaProgress(settings, app.name, admin=self._admin)
         self._publisher = KafkaPublisher(settings)
-        self._topics = [*app.handlers, *self._waiting_topics()]
+        self._topics = Subscription(app, self._log.names)
         topic_ids: dict[str, str] = {}
         self._scope = Scope(app, topic_ids, clock=self._clock)
         self._scope.times = self.counting.handling
-        self._scope.on_death = self._on_death
+        self._scope.on_death = self._fate.on_death
         self._units = equip(
             self._scope, settings, self._publisher, self._clock, inbox_ttl=inbox_ttl
         )
         self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
         self._long_running = LongRunning(self._dispatcher)
         self._executor = executor_for(app, self._scope, Resources(app))
+        self._upkeep = Upkeep(
+            scope=self._scope,
+            executor=self._executor,
+            publisher=self._publisher,
+            long_running=self._long_running,
+            counting=self.counting,
+            fate=self._fate,
+            units=self._units,
+        )
         self._delivering = self._make_delivering()
-        self._beginnings = Beginnings(
+        self._start_offsets = StartOffsets(
             app,
             settings,
             self._log,
@@ -111,10 +120,10 @@ class Worker:
             scope=self._scope,
             dispatcher=self._dispatcher,
             delivering=self._delivering,
-            beginnings=self._beginnings,
+            start_offsets=self._start_offsets,
             counting=self.counting,
-            revoke_wait=options.revoke_wait / 1000,
-            on_trouble=self._note_error,
+            revoke_wait=options.revoke_seconds,
+            on_trouble=self._fate.note,
             on_postponed=self._on_postponed,
         )
         self._membership = Membership(app.name, options.instance, dynamic=options.dynamic)
@@ -125,7 +134,7 @@ class Worker:
             members=lambda: members_of(self._admin, app.name),
             rejoin=lambda: self._member.loop.ask(self._member.rejoin),
         )
-        self._looking = Looking(
+        self._lag = LagMonitor(
             app=app,
             topics=self._topics,
             kafka_log=self._log,
@@ -136,9 +145,11 @@ class Worker:
             clock=self._clock,
             until=options.until,
             rejoining=self.rejoining,
-            on_death=self._on_death,
+            on_death=self._fate.on_death,
             waiting=self._waiting_for_topics,
             on_topics=self._on_topics,
+            on_growth=lambda: self._member.loop.ask(self._member.join),
+            on_missing=self._on_missing,
         )
         self._one_core: OneCore | None = None
         self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
@@ -158,7 +169,7 @@ class Worker:
             raise
         try:
             self._member = self._make_member()
-            self._looking.start()
+            self._lag.start()
         except BaseException:
             self._close_all()
             raise
@@ -177,26 +188,29 @@ class Worker:
 
     def check(self) -> None:
         """Raise the error that ended it, if one did."""
-        if self._ended.is_set() and self._error is not None:
-            if isinstance(self._error, RedriveError):
-                raise self._error
-            raise WorkerError(f"the worker ended: {self._error!r}") from self._error
+        self._fate.check()
 
     def status(self, lane: Lane) -> dict[str, Any]:
         """What is ahead of the progress in a lane, as last seen."""
-        status = self._looking.status(lane)
+        status = {**self._lag.status(lane), "unfinished": self._unfinished.get(lane, 0)}
+        if lane == "main" and (refused := self.refused):
+            status = {**status, "refused": refused, "refusal": self.refusal}
         if self._units is not None and self._units.trouble.text:
             return {**status, "trouble": self._units.trouble.text}
         return status
+
+    def share(self, lane: Lane) -> Ahead:
+        """What is ahead in the partitions that it has: those of all workers are all of it."""
+        return self._lag.share(lane)
 
     def not_live(self) -> str:
         """Why it should be started again; empty: it need not be."""
         if self._ended.is_set():
             return "it has ended"
-        if self._error is not None:
-            return f"it ends: {self._error}"
+        if self._fate.error is not None:
+            return f"it ends: {self._fate.error}"
         silence = monotonic() - self._member.loop.polled_at
-        return f"it has not polled for {silence:.0f} s" if silence > _LIVE_WITHIN else ""
+        return f"it has not polled for {silence:.0f} s" if silence > LIVE_WITHIN else ""
 
     @property
     def ready(self) -> bool:
@@ -229,7 +243,7 @@ class Worker:
 
     def _waiting_for_topics(self) -> int:
         """How many records wait for topics that refuse writes, with those behind them."""
-        return self._delivering.refused + (0 if self._units is None else self._units.waiting)
+        return self._delivering.waiting + (0 if self._units is None else self._units.waiting)
 
     # How it runs
 
@@ -241,20 +255,38 @@ class Worker:
                     self._member.loop.step()
                 except NameInUseError as error:
                     self._join_anew(error)
-                self._reap()
-            if self._error is None and not self._member.loop.drain(
-                self._options.drain / 1000, self._reap
-            ):
-                log.warning("handlers still ran when the time to stop was over: they run again")
-                self._assignment.revoke_wait = 0.0
-            if self._looking.over.is_set() and self.refused:  # it was to end with all of it done
-                self._note_error(WorkerError(unfinished(self.refused, self.refusal)))
+                self._upkeep.look()
+            if self._fate.error is None:
+                self._drain()
+            if self._lag.over.is_set() and self.refused:  # it was to end with all of it done
+                self._fate.note(WorkerError(unfinished(self.refused, self.refusal)))
         except BaseException as error:
-            self._note_error(error)
+            self._fate.note(error)
             log.debug("the worker ended", exc_info=error)
         finally:
-            self._close_all()
-            self._ended.set()  # whatever went wrong on the way: somebody waits for it
+            try:
+                self._close_all()
+                self._name_what_is_missing()
+            finally:
+                self._ended.set()  # whatever went wrong on the way: somebody waits for it
+
+    def _name_what_is_missing(self) -> None:
+        """Where a permission was missing: brokers do not always say which, and never what else."""
+        if isinstance(self._fate.error, NotAllowedError):
+            missing = preflight.not_allowed(self.app, self._settings, self._target)
+            self._fate.error = NotAllowedError(missing) if missing else self._fate.error
+
+    def _drain(self) -> None:
+        began = monotonic()
+        if not self._member.loop.drain(self._options.drain_seconds, self._upkeep.look):
+            self._unfinished = self._lag.in_flight()
+            log.warning(
+                "%d record(s) were not finished after %.1f s, the time for it (--drain): what their"
+                " handlers still do no longer counts here, and they run again",
+                sum(self._unfinished.values()),
+                monotonic() - began,
+            )
+        self._assignment.revoke_wait = 0.0  # whatever had to be waited for was
 
     def _join_anew(self, error: NameInUseError) -> None:
         """By a client of its own, as the one that was refused is of no more use.
@@ -264,42 +296,31 @@ class Worker:
         if str(error) != self._refusal:
             self._refusal = str(error)
             log.warning("%s", error)
-        self._member.close()
+        # However long that takes: its callbacks are about the partitions that are here. But who
+        # wants an end does not wait for a coordinator that is silent.
+        while not self._member.ended_within(NAME_LOOK_EVERY):
+            if self._must_end():
+                raise error
         for each in list(self._assignment.partitions.values()):
             self._assignment.close(each)
-        self._stopping.wait(_NAME_WAIT)
+        self._stopping.wait(NAME_WAIT)
         self._member = self._make_member()
         self._member.join()
 
-    def _reap(self) -> None:
-        now = monotonic()
-        if now - self._reaped > _REAP_EVERY:
-            self._reaped = now
-            self.counting.hung += self._executor.give_up_hung()
-            if (error := self._publisher.not_allowed) is not None:
-                self._note_error(error)
-            self._take_causes()
-            self._long_running.look()
-
-    def _take_causes(self) -> None:
-        seen = self._scope.causes.take()
-        self.figures.count_dead(seen, self.app.handlers)
-        self._causes.take(seen)
-
     def _must_end(self) -> bool:
-        return self._stopping.is_set() or self._error is not None or self._looking.over.is_set()
+        return self._stopping.is_set() or self._fate.error is not None or self._lag.over.is_set()
 
     def _close_all(self) -> None:
         """Close everything, each even if another cannot be closed."""
         for close in (
             self._dispatcher.pause,
-            self._looking.close,
+            self._lag.close,
             self._close_member,
             self._close_executor,
-            self._delivering.close,
+            self._close_delivering,
             *(() if self._units is None else (self._units.close,)),
-            self._tell_causes,
-            self._looking.look_at_the_end,
+            self._upkeep.close,
+            self._lag.look_at_the_end,
             self._log.close,
             self._membership.close,
             self._leave_core,
@@ -307,16 +328,15 @@ class Worker:
             try:
                 close()
             except BaseException as error:  # a resource may raise anything
-                self._note_error(error)
+                self._fate.note(error)
                 log.debug("closing failed", exc_info=error)
 
     def _close_executor(self) -> None:
-        self.left_behind = True  # unless it says otherwise
-        self.left_behind = not self._executor.close(_CLOSE_WAIT)
+        left_behind, self.left_behind = self.left_behind, True  # unless it says otherwise
+        self.left_behind = not self._executor.close(CLOSE_WAIT) or left_behind
 
-    def _tell_causes(self) -> None:
-        self._take_causes()
-        self._causes.sum_up()
+    def _close_delivering(self) -> None:
+        self.left_behind |= not self._delivering.close(CLOSE_WAIT)
 
     def _leave_core(self) -> None:
         if self._one_core is not None:
@@ -325,31 +345,38 @@ class Worker:
     def _close_member(self) -> None:
         if hasattr(self, "_member"):
             # One that was stopped may soon be back by its name, one that has ended by itself not.
-            self._member.close(for_good=self._error is None and self._looking.over.is_set())
-
-    def _note_error(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error = error
-
-    def _on_death(self, error: BaseException) -> None:
-        """A thread has ended by an error that it should have contained: nothing goes on without."""
-        name = threading.current_thread().name
-        log.error("the thread %s ended by %r: the worker ends", name, error, exc_info=error)
-        self._note_error(error)
+            for_good = self._fate.error is None and self._lag.over.is_set()
+            seconds = self._assignment.revoke_wait + LEAVE_WAIT
+            self.left_behind |= not self._member.close(seconds, for_good=for_good)
 
     def _on_loss(self, told: list[str]) -> None:
         for each in told:
             log.warning("%s; goes on with what is there", each)
-        self._looking.note_lost(told)
+        self._lag.note_lost(told)
+
+    def _on_missing(self, topic: str, waiting: int) -> None:
+        """A topic is gone, and so many records with it; without the others nothing can be read."""
+        if not self._topics.let_go(topic):
+            return
+        told = f'topic "{topic}" was deleted'
+        if not waiting:
+            log.info("%s: no policy has it any more", told)
+            return
+        told += f", with up to {waiting} records unread"
+        if self.app.on_data_loss == "stop":
+            self._fate.note(DataLossError(told))
+        else:
+            self._on_loss([told])
 
     def _sink(self, processor: Any, report: Any) -> None:
         self._delivering.take(processor, report)
 
-    def _make_delivering(self) -> Delivering:
-        if self.app.delivery == "transaction":
-            return TransactionDelivering(self.counting, self._on_failed_transaction, self._on_death)
-        sent_to = self._scope.sent_without_unit
-        return FlushDelivering(self._publisher, self._clock, self.counting, self._on_death, sent_to)
+    def _make_delivering(self) -> DeliveryThread:
+        shared = (self._publisher, self._clock, self.counting, self._fate.on_death)
+        if self.app.guarantee.transactional:
+            on_failure = self._on_failed_transaction
+            return TransactionThread(*shared, self._scope.sent_to, on_failure=on_failure)
+        return FlushThread(*shared, self._scope.sent_without_unit)
 
     def _make_member(self) -> GroupMember:
         return GroupMember(
@@ -362,19 +389,13 @@ class Worker:
             dispatcher=self._dispatcher,
             delivering=self._delivering,
             assignment=self._assignment,
-            beginnings=self._beginnings,
+            start_offsets=self._start_offsets,
             counting=self.counting,
             clock=self._clock,
-            on_trouble=self._note_error,
-            on_death=self._on_death,
+            on_trouble=self._fate.note,
+            on_death=self._fate.on_death,
             is_over=self._must_end,
         )
-
-    def _waiting_topics(self) -> list[str]:
-        """The delay topics; also those that no policy uses any more, as records may wait there."""
-        found = self._log.names(f"{self.app.name}.retry.")
-        old = [name for name in found if self.app.delay_of(name) is not None]
-        return sorted({*self.app.delay_topics, *old})
 
     # A partition that has to begin anew
 
@@ -383,7 +404,7 @@ class Worker:
 
     def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
         if isinstance(error, NotAllowedError):
-            self._note_error(error)
+            self._fate.note(error)
             return
         log.warning("%s: %s", partition.place, error)
         self._member.loop.ask(lambda: self._member.reopening.set_aside([partition]))
@@ -393,13 +414,21 @@ class Worker:
 
 
 def start(
-    target: str, /, *, options: Options | None = None, **arguments: Unpack[SettingsArguments]
+    app: App | str, /, *, options: Options | None = None, **arguments: Unpack[SettingsArguments]
 ) -> Worker:
-    """Run an app in this process: `start("shop:app")`. Settings as for every engine."""
-    app = load_app(target)
-    app.check("worker")
-    settings = load_settings(arguments, app.settings)
-    ready = preflight.check(app, settings, target, engine="worker")
-    worker = Worker(app, settings, options or Options(), inbox_ttl=ready.inbox_ttl)
+    """Run an app in this process: `start("shop:app")`, or `start(app)`.
+
+    Settings come from the arguments (`bootstrap="localhost:9092"`), then the app, the environment
+    and `redrive.toml`. Whatever would stop the run is raised before anything is consumed.
+    """
+    found, settings = preflight.load(app, "worker", arguments)
+    target = app if isinstance(app, str) else target_of(app)
+    return start_app(found, settings, target, options or Options())
+
+
+def start_app(app: App, settings: Settings, target: str, options: Options) -> Worker:
+    """The same for an app and settings that were found right."""
+    ready = preflight.check(app, settings, target, engine="worker", new_app=options.new_app)
+    worker = Worker(app, settings, options, target, inbox_ttl=ready.inbox_ttl)
     worker.start()
     return worker

@@ -9,10 +9,11 @@ from confluent_kafka import TopicPartition as KafkasPlace
 from confluent_kafka.admin import NewPartitions
 from pyspark.errors import PySparkException
 
-from redrive.engines.spark.frames.due import DataLossError, DueReader
+from redrive.engines.spark.frames.due import DueReader
 from redrive.engines.spark.frames.due_options import DueOptions
 from redrive.engines.spark.frames.reading import read
 from redrive.engines.spark.ranges import Range
+from redrive.errors import DataLossError
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.local.waiting import wait_until
 from redrive.record import Write
@@ -117,6 +118,18 @@ def test_a_topic_that_was_made_again_is_not_read_on_without_a_word(world, waitin
     values, again = planned(lenient, end)
     assert values == new
     assert planned(strict, again)[0] == []
+
+
+def test_a_batch_that_is_run_again_does_not_wait_for_what_went_with_its_topic(world, waiting):
+    """As after a restart: Spark runs the last batch again from what its checkpoint says."""
+    lenient = reader(world, fail_on_data_loss=False)
+    start = lenient.initialOffset()
+    write(world, *(b"old %d" % number for number in range(20)))
+    end = lenient.latestOffset(start, None)
+    remade(world)
+    write(world, b"new")
+    assert lenient.partitions(start, end) == []
+    assert planned(lenient, end)[0] == [b"new"]
 
 
 def test_records_that_the_broker_has_deleted_are_not_passed_over_without_a_word(world, waiting):

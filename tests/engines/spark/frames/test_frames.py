@@ -6,6 +6,7 @@ import json
 
 import pytest
 from frame_batches import HEAD, module_of, spec_of
+from running import gauges
 
 from redrive.engines.spark.frames.batch import Batches
 from redrive.engines.spark.ranges import Range
@@ -47,6 +48,89 @@ def test_a_copy_passes_every_record_and_every_gap(world, start, delivery):
     assert run.handle.figures.total("done") == 500
 
 
+LOSING = (
+    HEAD
+    + """
+    app = App(NAME, delivery={delivery!r})
+
+    def seen(value):
+        note(value=bytes(value).decode())
+        return bytes(value)
+
+    @app.frame(topic("in"))
+    def copy(frame):
+        lost = send(topic("gone"), "key", F.udf(seen, "binary")("value"))
+        outcome = F.when(F.col("value").cast("string").startswith("lost"), lost)
+        return frame.withColumn("outcome", outcome.otherwise(send(topic("out"), "key", "value")))
+"""
+)
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
+def test_rows_whose_topic_is_missing_wait_and_are_not_computed_meanwhile(world, start, delivery):
+    def publish(partition, *values):
+        source = world.topic("in")
+        world.publisher.publish([Write(source, None, value, (), partition) for value in values])
+
+    def lost():
+        return [each for each in world.notes() if each["value"].startswith("lost")]
+
+    target = world.app(LOSING.format(delivery=delivery))
+    world.create(world.topic("out"))
+    publish(0, b"first", b"lost 1", b"lost 2", b"last")
+    run = start(target)
+    world.wait(run, "the refusal", lambda: run.handle.refused == 2)
+    assert "does not exist" in run.handle.refusal
+    assert world.values("out") == [b"first"]
+    before = lost()
+    # However often others run meanwhile.
+    for number in range(1, 4):
+        publish(1, b"%d" % number)
+        world.wait(run, "the others", lambda n=number: len(world.values("out")) == n + 1)
+        assert run.handle.refused == 2
+    assert lost() == before
+    world.create(world.topic("gone"))
+    world.wait(run, "the writes", lambda: world.lag("in") == 0)
+    world.wait(run, "its report", lambda: run.handle.figures.total("done") == 7)
+    run.stop()
+    assert world.values("gone") == [b"lost 1", b"lost 2"]
+    assert sorted(world.values("out")) == [b"1", b"2", b"3", b"first", b"last"]
+    assert run.handle.refused == 0
+
+
+WAITS = (
+    HEAD
+    + """
+    app = App(NAME, retry=RetryPolicy("500ms 1h"))
+
+    def slow(value, attempt):
+        while attempt == 2 and not Path(NOTES).with_name("go").exists():
+            time.sleep(0.05)
+        return value
+
+    @app.frame(topic("in"))
+    def orders(frame):
+        value = F.udf(slow, "string")(F.col("value").cast("string"), F.col("redrive.attempt"))
+        outcome = F.when(value == "never", park("later")).otherwise(done())
+        return frame.withColumn("outcome", outcome)
+"""
+)
+
+
+def test_what_is_due_and_not_handled_is_told_from_what_only_waits(world, start):
+    target = world.app(WAITS, partitions=1)
+    soon, late = world.topic("retry.500ms"), world.topic("retry.1h")
+    world.send("in", b"never", b"at once")
+    run = start(target)
+    world.wait(run, "it is due", lambda: gauges(run, "due_records").get(soon) == 1, timeout=120)
+    world.wait(run, "for a while", lambda: gauges(run, "due_age_seconds")[soon] > 0.1)
+    (world.folder / "go").touch()
+    world.wait(run, "it waits", lambda: gauges(run, "parked_records") == {soon: 0, late: 1})
+    assert gauges(run, "due_records") == {soon: 0, late: 0}
+    assert gauges(run, "next_due_timestamp_seconds").keys() == {late}
+    run.stop()
+
+
 ORDERS = (
     HEAD
     + """
@@ -73,7 +157,10 @@ ORDERS = (
 )
 
 
-def test_parked_rows_succeed_once_their_table_has_changed_and_a_bad_cast_is_buried(world, start):
+def test_parked_rows_succeed_once_their_table_has_changed_and_a_bad_cast_is_buried(
+    world, start, caplog
+):
+    caplog.set_level("INFO", "redrive.causes")
     customers = world.folder / "customers"
     customers.mkdir()
     (customers / "1.json").write_text('{"id": 1, "name": "Ada"}\n')
@@ -108,6 +195,13 @@ def test_parked_rows_succeed_once_their_table_has_changed_and_a_bad_cast_is_buri
     late = list(run.handle.figures.lateness)
     assert len(late) >= 2
     assert min(late) >= 0  # never early
+
+    why = [line for line in caplog.records if line.name == "redrive.causes"]
+    assert {(line.outcome, line.reason) for line in why} >= {
+        ("park", ""), ("bury", "rejected"), ("bury", "failed-expression"), ("bury", "exhausted")
+    }  # fmt: skip
+    assert gauges(run, "due_records") == gauges(run, "parked_records")
+    assert gauges(run, "due_records") == {world.topic("retry.500ms"): 0}
 
 
 MISTAKEN = (

@@ -93,8 +93,11 @@ def records(topic: str) -> list[Record]:
 
 @pytest.mark.parametrize("lane", ["main", "retry"])
 @pytest.mark.parametrize("redeliver", ["handler", "origin", "no delays any more"])
-def test_the_handler_sees_what_the_processor_would_have_it_handle(spark_session, lane, redeliver):
-    app = App("shop")
+@pytest.mark.parametrize("was", [None, "other"])
+def test_the_handler_sees_what_the_processor_would_have_it_handle(
+    spark_session, lane, redeliver, was
+):
+    app = App("shop", was=was)
     policy = (
         RetryPolicy() if redeliver.startswith("no") else RetryPolicy("1s 2s", redeliver=redeliver)
     )
@@ -104,6 +107,7 @@ def test_the_handler_sees_what_the_processor_would_have_it_handle(spark_session,
     given = records(topic)
     rules = Rules(
         app="shop",
+        was=was,
         topic="orders",
         topic_id="ID",
         now=NOW,
@@ -156,3 +160,13 @@ def test_the_next_batch_needs_no_new_code(spark_session, lane):
 
     assert compiled(NOW)
     assert compiled(NOW + 1) == 0
+
+
+def test_rows_that_were_done_before_are_not_shown(spark_session):
+    places = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    records = [Record(*place, offset, None, b"v") for place in places for offset in range(6)]
+    done = {places[0]: [(1, 2), (3, 5)]}
+    rules = Rules(app="shop", topic="orders", topic_id="ID", now=NOW, done=done)
+    shown = input_frame(kafka_frame(spark_session, records), rules)
+    found = sorted((row.partition, row.offset) for row in shown.collect())
+    assert found == [(0, 0), (0, 2), (0, 5), *((1, offset) for offset in range(6))]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from redrive.clock import WallClock
+from redrive.engines import preflight
 from redrive.engines.spark.frames import intake, plan_check, reading
 from redrive.engines.spark.frames.columns import OUTCOME, OUTCOMES, of_array
 from redrive.engines.spark.frames.delivery import Delivery
@@ -29,6 +30,7 @@ from redrive.engines.spark.session import probe
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import Lane
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.kafka.errors import NotAllowedError
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("redrive.spark")
 FAILED: Final = "failed-expression"
 KILLED: Final = "killed-worker"
+_REFUSED: Final = "AuthorizationException"
+"""Part of the names that Kafka's Java client has for what is not allowed."""
 _HOW_TO_MAKE_IT: Final = "make it with redrive.spark.done(), send(), park() or bury()"
 
 
@@ -138,7 +142,8 @@ class Batches:
             mistake = ConfigurationError(f'frame handler of "{self._handler.topic}": {told}')
             return self._stopped(ranges, mistake)
         if whose in ("outage", "mistake"):
-            return self._stopped(ranges, RedriveError(f"a batch failed: {told}"))
+            refused = self._not_allowed(error)
+            return self._stopped(ranges, refused or RedriveError(f"a batch failed: {told}"))
         log.warning("%s lane: a row cannot be computed (%s): searched for", self._lane, told)
         proof = PROOF if whose == "death" else 1
         if not self._suspects.blame(ranges, proof=proof):
@@ -148,6 +153,13 @@ class Batches:
         if report.end >= alone.end:
             self._suspects.passed(ranges)
         return [report]
+
+    def _not_allowed(self, error: Exception) -> NotAllowedError | None:
+        """What Spark's own reader was refused, if it is something that the app needs."""
+        if _REFUSED not in str(error):
+            return None
+        told = preflight.not_allowed(self._app, self._spec.settings, self._spec.target)
+        return NotAllowedError(told) if told else None
 
     def _without_records(self, alone: Range) -> RangeReport | None:
         """Whether the handler fails also without any record: then none of them is at fault.
@@ -187,11 +199,13 @@ class Batches:
         delays = {each.topic: each.delay for each in ranges if each.delay is not None}
         return Rules(
             app=self._app.name,
+            was=self._app.was,
             topic=self._handler.topic,
             topic_id=self._topic_id,
             now=now,
             delays=delays if self._lane == "retry" else None,
             to_origin=self._handler.retry.redeliver == "origin",
+            done={each.place: done for each in ranges if (done := each.done)},
         )
 
     @property

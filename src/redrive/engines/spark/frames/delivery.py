@@ -6,27 +6,35 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from itertools import repeat, takewhile
+from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import signals
+from redrive.delivery.refusing import RefusingTopics
 from redrive.engines.spark import marks
 from redrive.engines.spark.frames import accounts
 from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
+from redrive.engines.spark.frames.chunks import Chunk
 from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
 from redrive.engines.spark.frames.process import Process
+from redrive.engines.spark.frames.refusals import Refusals
 from redrive.engines.spark.frames.reports import RangeReport
-from redrive.engines.spark.frames.writers import Chunk, FlushWriter, TransactionWriter, Writer
+from redrive.engines.spark.frames.texts import listed
+from redrive.engines.spark.frames.writers import FlushWriter, TransactionWriter, Writer
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.reports import refuse
 from redrive.engines.spark.spec import Spec
 from redrive.envelope import user_headers
+from redrive.errors import PublishError, RedriveError
 from redrive.handler import undeclared
 from redrive.kafka.transactions import TransactionalProducer
-from redrive.messages import Columns
+from redrive.messages import Columns, weight
 from redrive.ports import Position
-from redrive.processing.causes import Tally, merged
+from redrive.processing.causes import Seen, Tally, merged
+from redrive.processing.done_beyond import METADATA_LIMIT, includes, still_at
+from redrive.processing.notes import ROOM
 from redrive.processing.outcomes import Outcome
 from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
 
@@ -53,22 +61,27 @@ class Delivery:
         self._spec = spec
         self._process = process
         self._range = each
+        self._done_before = each.done
+        """What was complete beyond its start: no row comes of it, and nothing is read of it."""
+        self._topic_id = topic_id
+        self._now = now
+        self._causes = Tally(process.app)
+        self._seen: list[Seen] = []
+        topics = RefusingTopics(
+            process.publisher.refusing,
+            process.clock,
+            known=process.known_topics,
+            quiet=True,  # the driver says it, once for all tasks
+        )
+        self._refusals = Refusals(topics, self._refused)
         self._writer, self._skip_to = self._begin(again=again)
         self._accounts = Accounts(each.place, each.start)
-        self._judge = Judge(
-            process.app,
-            each.place,
-            start=each.start,
-            topic_id=topic_id,
-            delay=each.delay,
-            now=now,
-        )
-        self._causes = Tally(process.app)
+        self._judge = self._judge_from(each.start)
         self._lateness: deque[int] = deque(maxlen=_LATENESS)
         self._heaviest = 0
         self._deadline = monotonic() + spec.batch_deadline / 1000
         self.cut = False
-        """Whether it ends early: at the deadline, since the run stops, or at what is not due."""
+        """Whether it ends early: at the deadline, since the run stops, or at what has to wait."""
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
@@ -81,6 +94,7 @@ class Delivery:
             return
         self._put(batch.slice(begin) if begin else batch, offsets[begin:])
         self.cut = monotonic() >= self._deadline or self._spec.stop_file.exists()
+        self.cut = self.cut or self._refusals.waiting.records > 0
 
     def _check_places(self, batch: pa.RecordBatch, offsets: list[int]) -> None:
         """See that all rows are of this range's partition: numbers are told apart by it."""
@@ -130,7 +144,8 @@ class Delivery:
     def report(self) -> RangeReport:
         """What became of the range."""
         each = self._range
-        return RangeReport(
+        self._seen += self._causes.take()
+        report = RangeReport(
             each.topic,
             each.partition,
             each.start,
@@ -139,8 +154,10 @@ class Delivery:
             dict(self._writer.counts),
             lateness=list(self._lateness),
             row_bytes=self._heaviest,
-            causes=[each.as_dict() for each in merged(self._writer.causes)],
+            causes=[each.as_dict() for each in merged(self._seen)],
         )
+        refuse(report, self._refusals.waiting)
+        return report
 
     def close(self) -> None:
         """Let go of what it holds."""
@@ -149,11 +166,18 @@ class Delivery:
     def _begin(self, *, again: bool) -> tuple[Writer, int]:
         """The writer, and the offset from which on rows count: others are complete already."""
         each, kept, app = self._range, self._process, self._process.app
-        if app.delivery != "transaction":
+        if not app.guarantee.transactional:
             start = self._committed() if again else each.start
             every = self._spec.commit_every / 1000
             writer = FlushWriter(
-                kept.publisher, kept.progress, each.place, start=start, every=every, at=self._at
+                kept.publisher,
+                kept.progress,
+                each.place,
+                start=start,
+                every=every,
+                refusals=self._refusals,
+                tally=self._causes,
+                at=self._at,
             )
             return writer, start
         # A task that is left over from a run before must not fence off those of this one.
@@ -161,16 +185,25 @@ class Delivery:
         producer = TransactionalProducer(self._spec.settings, app.name, each.place)
         # Only now that the others are fenced off: how far did they come?
         start = self._committed()
-        return TransactionWriter(producer, each.place, start=start, at=self._at), start
+        transactions = TransactionWriter(
+            producer,
+            each.place,
+            start=start,
+            refusals=self._refusals,
+            tally=self._causes,
+            at=self._at,
+        )
+        return transactions, start
 
     def _at(self, offset: int) -> Position:
         topic_id, run = self._range.topic_id, self._spec.run
-        return marks.labelled(Position(offset), topic_id=topic_id, run=run)
+        position = still_at(offset, self._done_before, METADATA_LIMIT - ROOM)
+        return marks.labelled(position, topic_id=topic_id, run=run)
 
     def _committed(self) -> int:
-        place = self._range.place
-        found = self._process.progress.committed([place]).get(place)
-        return self._range.start if found is None else max(found.offset, self._range.start)
+        each = self._range
+        found = marks.reached(each.place, each.topic_id, self._process.progress)
+        return each.start if found is None else max(found.offset, each.start)
 
     def _put(self, batch: pa.RecordBatch, offsets: list[int]) -> None:
         done = bisect_left(offsets, self._skip_to)
@@ -178,7 +211,17 @@ class Delivery:
             batch, offsets = batch.slice(done), offsets[done:]
         if offsets:
             self._note_lateness(batch)
-            self._write(self._chunk(batch, offsets))
+            self._put_pieces(batch, offsets)
+
+    def _put_pieces(self, batch: pa.RecordBatch, offsets: list[int]) -> None:
+        """Put rows that one transaction takes, as nearly always; or else each half of them."""
+        half = len(offsets) // 2
+        messages = len(offsets) + len(batch.column("sends").flatten())
+        if not half or self._writer.room.takes(messages, batch.nbytes):
+            self._writer.put(self._chunk(batch, offsets))
+        else:
+            self._put_pieces(batch.slice(0, half), offsets[:half])
+            self._put_pieces(batch.slice(half), offsets[half:])
 
     def _note_lateness(self, batch: pa.RecordBatch) -> None:
         if self._range.delay is not None:
@@ -187,7 +230,7 @@ class Delivery:
             self._lateness.extend(now - due for due in dues)
 
     def _chunk(self, batch: pa.RecordBatch, offsets: list[int]) -> Chunk:
-        chunk = Chunk(offsets[-1] + 1, rows=len(offsets), weight=batch.nbytes)
+        chunk = Chunk(offsets[-1] + 1, weight=batch.nbytes)
         counted = batch.column("kind").value_counts().to_pylist()
         kinds = {each["values"]: each["counts"] for each in counted}
         for kind in kinds.keys() - set(KINDS):
@@ -195,8 +238,9 @@ class Delivery:
             raise accounts.no_outcome(self._range.place, offsets[first], kind)
         self._add_sends(chunk, batch, offsets, only=kinds.keys() == {"send"})
         if "park" in kinds or "bury" in kinds:
-            self._add_failures(chunk, batch)
-        chunk.counts["done"] = kinds.get("done", 0) + kinds.get("send", 0)
+            self._add_failures(chunk, batch, offsets)
+        else:
+            chunk.done.append(offsets)
         return chunk
 
     def _add_sends(
@@ -214,14 +258,14 @@ class Delivery:
                 f"{self._range.place}: a row between {offsets[0]} and {offsets[-1]} sends to a"
                 " topic that is null"
             )
-        named = topics.unique().to_pylist()
+        named = listed(topics.unique())
         self._check_declared(named)
+        self._refusals.meet(named)
         if headers.null_count == len(headers) and len(named) == 1:
-            columns = Columns(topics[0].as_py(), keys.to_pylist(), values.to_pylist())
+            columns = Columns(named[0], keys.to_pylist(), values.to_pylist())
             chunk.writes.extend_by(columns)
         else:
-            listed = (each.to_pylist() for each in (topics, keys, values, headers))
-            found = zip(*listed, strict=True)
+            found = zip(*map(listed, (topics, keys, values, headers)), strict=True)
             chunk.writes.extend(
                 Write(topic, key, value, _headers(each)) for topic, key, value, each in found
             )
@@ -244,23 +288,50 @@ class Delivery:
                     f" {undeclared(topic, handler.sends)}"
                 )
 
-    def _add_failures(self, chunk: Chunk, batch: pa.RecordBatch) -> None:
-        columns = (batch.column(name).to_pylist() for name in ("kind", "failed"))
-        for kind, failed in zip(*columns, strict=True):
+    def _add_failures(self, chunk: Chunk, batch: pa.RecordBatch, offsets: list[int]) -> None:
+        columns = (listed(batch.column(name)) for name in ("kind", "failed"))
+        done: list[int] = []
+        for offset, kind, failed in zip(offsets, *columns, strict=True):
+            if kind not in ("park", "bury"):
+                done.append(offset)
             for one in failed or ():
                 signal = _signal(kind, one["reason"], one["after"])
-                outcome = self._judge.failed(_record(one["read"]), signal)
-                self._add(chunk, outcome)
+                chunk.add(self._judge.failed(_record(one["read"]), signal))
+        chunk.done.append(done)
 
-    def _add(self, chunk: Chunk, outcome: Outcome) -> None:
-        chunk.writes.extend(outcome.writes)
-        chunk.owners += repeat(outcome.offset, len(outcome.writes))
-        chunk.counts[outcome.kind] += 1
-        self._causes.outcome(outcome)
+    def _add_alone(self, chunk: Chunk, outcome: Outcome) -> Chunk:
+        """Add what became of a record that was not a row; returns the chunk to go on with."""
+        size = weight(outcome.writes)
+        messages = len(chunk.writes) + len(outcome.writes)
+        if chunk.writes and not self._writer.room.takes(messages, chunk.weight + size):
+            end, chunk.end = chunk.end, outcome.offset
+            self._writer.put(chunk)
+            chunk = Chunk(end)
+        chunk.add(outcome)
+        chunk.weight += size
+        return chunk
 
-    def _write(self, chunk: Chunk) -> None:
-        chunk.causes = self._causes.take()
-        self._writer.put(chunk)
+    def _refused(self, offset: int, error: PublishError) -> Outcome:
+        """What becomes of a row whose message its topic does not take."""
+        with closing(self._records(offset, offset + 1)) as records:
+            record = next(iter(records), None)
+        if record is None:
+            place = self._range.place
+            raise RedriveError(
+                f"{place}@{offset} is gone, though it was read a moment ago"
+            ) from error
+        return self._judge_from(offset).failed(record, error)
+
+    def _judge_from(self, start: int) -> Judge:
+        each = self._range
+        return Judge(
+            self._process.app,
+            each.place,
+            start=start,
+            topic_id=self._topic_id,
+            delay=each.delay,
+            now=self._now,
+        )
 
     def _pass_over(self, start: int, end: int, records: Iterable[Record]) -> None:
         """Look at what did not come out: it must be nothing, or nothing for the handler."""
@@ -276,25 +347,24 @@ class Delivery:
                 chunk.end = record.offset
                 self.cut = True
                 break
-            self._add(chunk, judged)
-            chunk.rows += 1
+            chunk = self._add_alone(chunk, judged)
         if chunk.end > self._writer.committed:
-            self._write(chunk)
+            self._writer.put(chunk)
 
     def _records(self, start: int, end: int) -> Generator[Record]:
-        start = max(start, self._skip_to)
+        start, done = max(start, self._skip_to), self._done_before
         lots = self._process.log.lots(self._range.place, start, end)
         try:
             for lot in lots:
-                yield from lot
+                yield from [one for one in lot if not includes(done, one.offset)] if done else lot
         finally:
-            lots.close()  # type: ignore[attr-defined]  # -- a generator: it gives its consumer back
+            lots.close()  # it gives its consumer back
 
     def _end_each(self, ended: Callable[[Record], Outcome]) -> None:
         chunk = Chunk(self._range.end)
         for record in self._records(self._range.start, self._range.end):
-            self._add(chunk, ended(record))
-        self._write(chunk)
+            chunk = self._add_alone(chunk, ended(record))
+        self._writer.put(chunk)
         self._writer.finish()
 
 

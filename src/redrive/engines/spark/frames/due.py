@@ -21,12 +21,13 @@ from redrive.engines.spark.frames import due_options
 from redrive.engines.spark.frames.due_options import DueOptions
 from redrive.engines.spark.frames.intake import KAFKA_SCHEMA, kafka_row
 from redrive.engines.spark.ranges import Range
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import ConfigurationError, DataLossError
 from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.topics import KafkaTopics
 from redrive.ports import Clock, Position
 from redrive.record import Record, TopicPartition
+from redrive.tuning import DUE_LONG_HOLD
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -38,14 +39,9 @@ Offsets = dict[str, dict[str, int | str]]
 _ID: Final = "id"
 _GROUP: Final = "redrive-due"
 _APPEND_TIME: Final = 1
-_LONG_HOLD: Final = 60.0
 _CLOCK: Final = WallClock()
 _DIGITS: Final = 15
 """Of a time in milliseconds; what is longer is none."""
-
-
-class DataLossError(RedriveError):
-    """Records that were waiting are gone: nobody can read them any more."""
 
 
 class _Topics(NamedTuple):
@@ -113,14 +109,21 @@ class DueReader(DataSourceStreamReader):
         return as_offsets({**begins, **{each.place: each.end for each in planned}}, found.ids)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """The ranges of a batch."""
-        begins = self._begins(start, self._look())
-        found = [
-            Range(*place, begins[place], to, self._options.delays.get(place.topic))
-            for place, to in as_positions(end).items()
-            if to > begins.get(place, to)
-        ]
-        return [InputPartition(each) for each in found]
+        """The ranges of a batch; of one that is run again after a restart, what is left of it."""
+        found = self._look()
+        begins, planned = self._begins(start, found), as_ids(end)
+        made: list[Range] = []
+        for place, to in as_positions(end).items():
+            topic_id = found.ids.get(place.topic)
+            if planned.get(place.topic, topic_id) != topic_id:
+                continue  # it was planned for a topic that is gone: the next batch begins the new
+            last = found.bounds.get(place, (0, to))[1]
+            if to > last:
+                self._lost(f"{place}: {last} to {to - 1}, with which a broker lost its end,")
+            if min(to, last) > begins.get(place, to):
+                delay = self._options.delays.get(place.topic)
+                made.append(Range(*place, begins[place], min(to, last), delay))
+        return [InputPartition(each) for each in made]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Read a range, committed records only; this is called in a Python worker."""
@@ -177,10 +180,17 @@ class DueReader(DataSourceStreamReader):
 
     def _check_topics(self) -> None:
         described = KafkaTopics(self._settings).describe(list(self._options.delays))
+        hidden = [name for name, topic in described.items() if not topic.config]
+        if hidden:
+            log.warning(
+                "redrive-due: the settings of %s are not checked: this user may not see them"
+                " (DESCRIBE_CONFIGS)",
+                ", ".join(hidden),
+            )
         untimed = [
             name
             for name, topic in described.items()
-            if topic.config.get("message.timestamp.type") != "LogAppendTime"
+            if topic.config and topic.config.get("message.timestamp.type") != "LogAppendTime"
         ]
         if untimed:
             raise ConfigurationError(
@@ -231,7 +241,7 @@ def hold(record: Record, clock: Clock = _CLOCK, wait: Wait = _wait) -> None:
     due = (record.header("redrive-due") or b"").decode(errors="replace")
     if not (due.isascii() and due.isdigit() and len(due) <= _DIGITS):
         return
-    if (left := int(due) - clock.now()) > _LONG_HOLD * 1000:
+    if (left := int(due) - clock.now()) > DUE_LONG_HOLD * 1000:
         log.warning(
             "%s is due only in %d s by its header redrive-due, though its delay is over: it is"
             " held, and all behind it; was its writer's clock ahead?",
@@ -239,4 +249,4 @@ def hold(record: Record, clock: Clock = _CLOCK, wait: Wait = _wait) -> None:
             left // 1000,
         )
     while (left := int(due) - clock.now()) > 0:
-        wait(min(left / 1000, _LONG_HOLD))  # no longer at once: a clock may be set
+        wait(min(left / 1000, DUE_LONG_HOLD))  # no longer at once: a clock may be set

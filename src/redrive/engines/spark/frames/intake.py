@@ -7,8 +7,8 @@ between the two stops the run, and loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import envelope as envelopes
@@ -16,7 +16,7 @@ from redrive import envelope as envelopes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from redrive.record import Record
+    from redrive.record import Record, TopicPartition
 
 KAFKA_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
@@ -43,9 +43,10 @@ _NUMBERS: Final = {
     "attempt": "int",
     "due": "bigint",
     "not_before": "bigint",
+    "unhandled_since": "bigint",
 }
 _SIGNED: Final = ("origin_timestamp",)
-_FIELDS: Final = (*_TEXTS, "error_trace", *_NUMBERS)
+_FIELDS: Final = envelopes.FIELDS
 _NEEDED_NUMBERS: Final = ("origin_partition", "origin_offset", "first_received", "attempt")
 
 
@@ -54,6 +55,8 @@ class Rules:
     """What has to be known of app and batch to tell which rows run."""
 
     app: str
+    was: str | None = None
+    """The name that the app had before."""
     topic: str
     """The source topic of the frame handler."""
     topic_id: str
@@ -62,6 +65,8 @@ class Rules:
     """The delay topics, in the retry lane; None: the main lane."""
     to_origin: bool = False
     """Whether what is due is written back to its origin, and runs there."""
+    done: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """What is complete beyond the committed offsets: from the first, up to without the second."""
 
 
 def kafka_row(record: Record, timestamp: Any, timestamp_type: int) -> tuple[Any, ...]:
@@ -86,6 +91,8 @@ def input_frame(kafka: DataFrame, rules: Rules) -> DataFrame:
         f"{given_headers(rules)} AS redrive_given",
     )
     judged = numbered.selectExpr("*", f"{envelope()} AS redrive_envelope")
+    if rules.done:
+        judged = judged.where(is_not_done(rules))
     return judged.where(runs(rules)).selectExpr(*columns(rules))
 
 
@@ -113,8 +120,9 @@ def runs(rules: Rules) -> str:
     """Whether a row is for the handler, now."""
     env = "redrive_envelope"
     if rules.delays is None:
+        apps = ", ".join(f"'{name}'" for name in (rules.app, rules.was) if name is not None)
         return (
-            f"{env} IS NULL OR ({env}.readable AND {env}.app = '{rules.app}'"
+            f"{env} IS NULL OR ({env}.readable AND {env}.app IN ({apps})"
             f" AND {env}.origin_topic = '{rules.topic}'"
             f" AND {_not_after_now(f'coalesce({env}.due, 0)', rules)})"
         )
@@ -125,6 +133,17 @@ def runs(rules: Rules) -> str:
         f"{env}.readable AND {env}.origin_topic = '{rules.topic}'"
         f" AND {env}.dead_reason IS NULL AND {_not_after_now(due, rules)}"
     )
+
+
+def is_not_done(rules: Rules) -> str:
+    """Whether a row was not complete before its batch was planned, by what is noted."""
+    cases = []
+    for (topic, partition), ranges in rules.done.items():
+        first, last = (",".join(f"{one[side]}L" for one in ranges) for side in (0, 1))
+        within = "(one, other) -> one <= offset AND offset < other"
+        found = f"exists(zip_with(array({first}), array({last}), {within}), one -> one)"
+        cases.append(f"WHEN topic = '{topic}' AND partition = {partition} THEN NOT {found}")
+    return f"CASE {' '.join(cases)} ELSE true END"
 
 
 def columns(rules: Rules) -> list[str]:

@@ -42,8 +42,7 @@ class Judge:
         delay: int | None,
         now: int,
     ) -> None:
-        tracker = AckTracker()
-        tracker.assign(Position(start))
+        tracker = AckTracker(Position(start))
         topic = place.topic if app.frame_handler is None else app.frame_handler.topic
         scope = Scope(app, {topic: topic_id})
         self._processor = PartitionProcessor(scope, place, tracker, delay=delay)
@@ -55,7 +54,8 @@ class Judge:
         if not report:
             lot = self._processor.next()
             assert lot is not None, f"{record.place} was shown to the handler, but is not for it"  # noqa: S101 -- the columns and the processor have the same rules
-            report = self._processor.complete(lot, [error], self._now)
+            lot.results.append(error)
+            report = self._processor.complete(lot, self._now)
         return self._taken(report)
 
     def unseen(self, record: Record) -> Outcome | NotDue | ForHandler:
@@ -70,7 +70,8 @@ class Judge:
         if not lot.recovering:
             return ForHandler()
         # It ended before, as one of an app that had a recovery: a frame has none to wait for.
-        return self._taken(processor.complete(lot, [None], self._now))
+        lot.results.append(None)
+        return self._taken(processor.complete(lot, self._now))
 
     def proven(self, record: Record, reason: str, error: Exception) -> Outcome:
         """Bury a record that was proven to be at fault."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from redrive.engines.spark.frames.batch import Batches
 from redrive.engines.spark.frames.reports import as_text
@@ -18,14 +18,13 @@ from redrive.engines.spark.source import Reader
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import Lane
+from redrive.tuning import FRAME_NOTHING_DONE_WAIT, FRAME_STOP_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from redrive.app import App
 
-_STOP_SECONDS: Final = 10.0
-_NOTHING_DONE_WAIT: Final = 0.1
 Report = Callable[[list[str], int, float], None]
 """Takes the reports of a batch, its number, and how long it took."""
 
@@ -82,7 +81,7 @@ class FrameLane:
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._spark.sparkContext.cancelJobGroup(self._name)
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(FRAME_STOP_SECONDS)
 
     def _run(self) -> None:
         number = 0
@@ -111,4 +110,6 @@ class FrameLane:
             return
         self._report([as_text(report) for report in reports], number, monotonic() - began)
         if not any(report.end > report.start for report in reports):
-            self._stopped.wait(_NOTHING_DONE_WAIT)  # what is planned is not due by its own headers
+            self._stopped.wait(
+                FRAME_NOTHING_DONE_WAIT
+            )  # what is planned is not due by its own headers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from redrive.app import App
@@ -28,6 +28,8 @@ class Process:
     """The same, for whoever only wants to know which run committed last."""
     publisher: KafkaPublisher
     clock: Clock
+    known_topics: set[str] = field(default_factory=set)
+    """Topics that were found to take writes."""
 
     def close(self) -> None:
         """Let go of the clients."""

@@ -4,48 +4,29 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import Final, Protocol
+from typing import Protocol
 
+from redrive.delivery.transactions import Transactions
+from redrive.engines.spark.frames.chunks import Chunk
+from redrive.engines.spark.frames.refusals import Refusals
 from redrive.errors import PublishError
+from redrive.kafka.room import Room
 from redrive.kafka.transactions import TransactionalProducer
-from redrive.messages import Messages
 from redrive.ports import Handover, Position, Progress, Publisher
-from redrive.processing.causes import Seen
+from redrive.processing.causes import Tally
 from redrive.record import TopicPartition
-
-TRANSACTION: Final = 20_000
-"""The most rows of one transaction."""
-MOST_BYTES: Final = 32_000_000
-"""Of rows that are not durable yet: those of one transaction, or written and not settled."""
-_POLL: Final = 0.1
-
-
-@dataclass
-class Chunk:
-    """Rows that follow each other, with all that is to be written for them."""
-
-    end: int
-    """The offset after the last of them, gaps included."""
-    writes: Messages = field(default_factory=Messages)
-    owners: list[int] = field(default_factory=list)
-    """For each write the offset of its row."""
-    counts: Counter[str] = field(default_factory=Counter)
-    rows: int = 0
-    weight: int = 0
-    """Bytes that its rows have in memory, about."""
-    causes: list[Seen] = field(default_factory=list)
-    """Why some of them were parked and buried."""
+from redrive.tuning import FRAME_BYTES, FRAME_POLL
 
 
 class Writer(Protocol):
     """Makes chunks durable, one after the other."""
 
+    room: Room
+    """What one chunk should not be more than."""
     committed: int
     counts: Counter[str]
-    causes: list[Seen]
 
     def put(self, chunk: Chunk) -> None:
         """Take the next chunk; it may become durable later."""
@@ -71,54 +52,54 @@ class FlushWriter:
         *,
         start: int,
         every: float,
+        refusals: Refusals,
+        tally: Tally,
         at: Callable[[int], Position] = Position,
     ) -> None:
-        """What is committed for an offset is said by `at`."""
+        """What is committed for an offset is said by `at`; why rows failed is told to `tally`."""
+        self.room = Room()
         self.committed = start
         self.counts: Counter[str] = Counter()
-        self.causes: list[Seen] = []
+        self._tally = tally
         self._publisher = publisher
         self._progress = progress
         self._place = place
         self._at = at
         self._every = every
+        self._refusals = refusals
         self._commit_at = monotonic() + every
         self._waiting: deque[tuple[Chunk, Handover | None]] = deque()
         self._weight = 0
 
     def put(self, chunk: Chunk) -> None:
-        """Hand it over; now and then wait for all, and commit."""
+        """Hand it over; now and then wait for all, and commit.
+
+        Also while there is more to do: a producer says how much it has under way, not whose it is.
+        """
+        if self._refusals.waiting.records:
+            return
+        chunk = self._refusals.writable(chunk)
         handed = self._publisher.hand_over(chunk.writes) if chunk.writes else None
         self._waiting.append((chunk, handed))
         if handed is not None:
             handed.poll(0)
         self._weight += chunk.weight
-        if self._weight >= MOST_BYTES:
-            self._commit(wait=True)
-        elif monotonic() >= self._commit_at:
-            self._commit(wait=False)
+        if self._weight >= FRAME_BYTES or monotonic() >= self._commit_at:
+            self.finish()
 
     def finish(self) -> None:
-        """Wait for what is on its way; commit up to the first write that was refused."""
-        self._commit(wait=True)
-
-    def _commit(self, *, wait: bool) -> None:
-        """Commit what is durable; while there is more to do, the rest is not waited for."""
+        """Wait for what is on its way; commit up to the first row that has to wait."""
         end = self.committed
         try:
             while self._waiting:
-                chunk, handed = self._waiting[0]
-                if not wait and handed is not None and handed.outstanding:
-                    break
-                self._waiting.popleft()
+                chunk, handed = self._waiting.popleft()
                 self._weight -= chunk.weight
-                self._settle(chunk, handed)
-                end = chunk.end
-                self.counts += chunk.counts
-                self.causes += chunk.causes
-        except PublishError as error:
-            end = max(end, _before_refused(chunk, error))
-            raise
+                durable = self._settled(chunk, handed)
+                end = max(end, durable.end)
+                self.counts += durable.counts
+                _tell(self._tally, durable)
+                if durable.end < chunk.end:
+                    self._waiting.clear()  # what is behind a row that waits runs again with it
         finally:
             if end != self.committed:
                 self._progress.commit({self._place: self._at(end)})
@@ -128,19 +109,29 @@ class FlushWriter:
     def close(self) -> None:
         """The publisher stays: it is the process's."""
 
-    def _settle(self, chunk: Chunk, handed: Handover | None) -> None:
+    def _settled(self, chunk: Chunk, handed: Handover | None) -> Chunk:
+        """What of a chunk is durable."""
         if handed is None:
-            return
+            return chunk
         while handed.outstanding:
-            handed.poll(_POLL)
+            handed.poll(FRAME_POLL)
         error = handed.error()
-        if error is None:
-            return
-        if error.outage:
-            raise error
-        # Brokers refuse a batch for one message that is too large: by themselves others may pass.
-        refused = {id(write) for write in error.refused}
-        self._publisher.publish([write for write in chunk.writes if id(write) in refused])
+        if error is not None and not error.outage:
+            # Brokers refuse a batch for one message that is too large: by themselves others pass.
+            error = self._try(chunk, {id(write) for write in error.refused})
+        while error is not None:
+            known = {id(write) for write in chunk.writes}
+            chunk = self._refusals.without(chunk, error)
+            # Those that are buried instead have dead letters now.
+            error = self._try(chunk, {id(write) for write in chunk.writes} - known)
+        return chunk
+
+    def _try(self, chunk: Chunk, these: set[int]) -> PublishError | None:
+        try:
+            self._publisher.publish([write for write in chunk.writes if id(write) in these])
+        except PublishError as error:
+            return error
+        return None
 
 
 class TransactionWriter:
@@ -152,35 +143,40 @@ class TransactionWriter:
         place: TopicPartition,
         *,
         start: int,
+        refusals: Refusals,
+        tally: Tally,
         at: Callable[[int], Position] = Position,
     ) -> None:
+        """As for those that are flushed."""
+        self.room = producer.room
         self.committed = start
         self.counts: Counter[str] = Counter()
-        self.causes: list[Seen] = []
-        self._producer = producer
-        self._place = place
-        self._at = at
+        self._tally = tally
+        self._refusals = refusals
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
-        self._under_way: tuple[Chunk, Future[None]] | None = None
+        self._transactions: Transactions[Chunk] = Transactions(
+            producer,
+            place,
+            at=at,
+            topics=refusals.topics,
+            submit=self._beside.submit,
+            completed=self._completed,
+        )
         self._next: Chunk | None = None
 
     def put(self, chunk: Chunk) -> None:
-        """Add it to the next transaction, which is committed once it is full."""
+        """Add it to the next transaction; one that would be too large is committed before."""
+        if self._refusals.waiting.records:
+            return
+        chunk = self._refusals.writable(chunk)
         waiting = self._next
-        if waiting is None:
-            self._next = chunk
-        else:
-            waiting.end = chunk.end
-            waiting.writes.extend(chunk.writes)
-            waiting.counts += chunk.counts
-            waiting.causes += chunk.causes
-            waiting.rows += chunk.rows
-            waiting.weight += chunk.weight
-        full = self._next is not None and (
-            self._next.rows >= TRANSACTION or self._next.weight >= MOST_BYTES
-        )
-        if full:
+        if waiting is not None:
+            messages = len(waiting.writes) + len(chunk.writes)
+            if self.room.takes(messages, waiting.weight + chunk.weight):
+                waiting.extend(chunk)
+                return
             self._commit()
+        self._next = chunk
 
     def finish(self) -> None:
         """Commit the rest, and wait for it."""
@@ -194,29 +190,26 @@ class TransactionWriter:
     def _commit(self) -> None:
         self._wait()
         chunk, self._next = self._next, None
-        if chunk is None or chunk.end == self.committed:
-            return
-        position = {self._place: self._at(chunk.end)}
-        committing = self._beside.submit(self._producer.commit, chunk.writes, position)
-        self._under_way = (chunk, committing)
+        if chunk is not None:
+            self._begin(chunk)
+
+    def _begin(self, chunk: Chunk) -> None:
+        if chunk.end == self.committed or chunk.end > self._refusals.end:
+            return  # what is behind a row that waits runs again with it
+        self._transactions.begin(chunk)
 
     def _wait(self) -> None:
-        if self._under_way is None:
-            return
-        chunk, committing = self._under_way
-        self._under_way = None
-        committing.result()
+        while (chunk := self._transactions.under_way) is not None:
+            refused = self._transactions.settle()
+            if refused is not None:
+                self._begin(self._refusals.without(chunk, refused))
+
+    def _completed(self, _: Position, chunk: Chunk) -> None:
         self.committed = chunk.end
         self.counts += chunk.counts
-        self.causes += chunk.causes
+        _tell(self._tally, chunk)
 
 
-def _before_refused(chunk: Chunk, error: PublishError) -> int:
-    """The rows before the first whose write was refused are durable: those end here."""
-    refused = {id(write) for write in error.refused}
-    owners = [
-        owner
-        for write, owner in zip(chunk.writes, chunk.owners, strict=True)
-        if id(write) in refused
-    ]
-    return min(owners, default=0)
+def _tell(tally: Tally, chunk: Chunk) -> None:
+    for outcome in chunk.outcomes:
+        tally.outcome(outcome)

@@ -1,0 +1,102 @@
+"""What a worker has done so far, counted where it happens."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from threading import local
+from typing import TYPE_CHECKING, Final
+
+from redrive.engines.figures import Figures
+from redrive.engines.words import Lane
+from redrive.metrics import Buckets
+
+if TYPE_CHECKING:
+    from redrive.processing.outcomes import Outcome
+    from redrive.processing.processor import PartitionProcessor
+
+TIME_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+"""Bounds of times, in seconds; what took longer is in the bucket after the last."""
+
+
+class Times:
+    """How long something took, in buckets. May be used from many threads.
+
+    Each thread counts by itself: a lock that all share would cost more than the counting.
+    """
+
+    def __init__(self) -> None:
+        self._mine = local()
+        self._parts: list[_Part] = []
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        """Take note of one, or of several that took as long."""
+        part = self._part()
+        part.counts[bisect_left(TIME_BUCKETS, seconds)] += count
+        part.total += seconds * count
+
+    def add_all(self, seconds: Sequence[float]) -> None:
+        """Take note of several."""
+        part = self._part()
+        counts = part.counts
+        for each in seconds:
+            counts[bisect_left(TIME_BUCKETS, each)] += 1
+        part.total += sum(seconds)
+
+    def _part(self) -> _Part:
+        try:
+            part: _Part = self._mine.part
+        except AttributeError:
+            part = self._mine.part = _Part()
+            self._parts.append(part)
+        return part
+
+    def buckets(self) -> Buckets:
+        """How many in each bucket, and the sum."""
+        total = sum(part.total for part in list(self._parts))
+        return Buckets(TIME_BUCKETS, self._counts(), total)
+
+    def _counts(self) -> list[int]:
+        found = [0] * (len(TIME_BUCKETS) + 1)
+        for part in list(self._parts):
+            found = [sum(pair) for pair in zip(found, part.counts, strict=True)]
+        return found
+
+
+class _Part:
+    """What one thread has counted."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(TIME_BUCKETS) + 1)
+        self.total = 0.0
+
+
+class Counting:
+    """Counts outcomes, rebalances, commits and times."""
+
+    def __init__(self, figures: Figures) -> None:
+        self.figures = figures
+        self.handling = Times()
+        self.committing = Times()
+        self.rebalances: Counter[str] = Counter()
+        self.commit_failures = 0
+        self.hung = 0
+        """Handlers that did not end in time, and whose threads are lost."""
+
+    def done(self, processor: PartitionProcessor, count: int) -> None:
+        """Records that are done."""
+        if count:
+            self.figures.count(lane_of(processor), processor.partition.topic, "done", count)
+
+    def ended(self, processor: PartitionProcessor, outcome: Outcome) -> None:
+        """A record that is not simply done, and whose outcome is durable."""
+        self.figures.count(lane_of(processor), processor.partition.topic, outcome.kind, 1)
+        processor.scope.causes.outcome(outcome)
+
+
+def lane_of(processor: PartitionProcessor) -> Lane:
+    """The lane of a partition."""
+    return "main" if processor.delay is None else "retry"

@@ -1,0 +1,113 @@
+"""StartOffsets: where newly assigned partitions begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from redrive.engines.starts import View, begin_at, is_of_another, lost, made_again
+from redrive.errors import DataLossError
+from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.transactions import TransactionalProducer
+from redrive.ports import Position
+from redrive.record import TopicPartition
+from redrive.tuning import BEGINNINGS_SIDE_BY_SIDE
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.config import Settings
+    from redrive.engines.words import From
+    from redrive.kafka.log import KafkaLog
+    from redrive.kafka.progress import KafkaProgress
+
+
+class StartOffsets:
+    """Where partitions begin: at what was committed, or as the first start says."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        log: KafkaLog,
+        progress: KafkaProgress,
+        *,
+        start_from: From,
+        topic_ids: dict[str, str],
+        on_loss: Callable[[list[str]], None],
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._log = log
+        self._progress = progress
+        self._start_from: From = start_from
+        self._ids = topic_ids
+        """Of each topic, the id that it had when its progress was asked for last, or seen first."""
+        self._on_loss = on_loss
+
+    def note_topics(self, ids: Mapping[str, str]) -> None:
+        """Take note of topics as they are seen first, whoever reads them."""
+        for name, topic_id in ids.items():
+            self._ids.setdefault(name, topic_id)
+
+    def fence_off(
+        self, places: Collection[TopicPartition]
+    ) -> dict[TopicPartition, TransactionalProducer]:
+        """Fence off whoever had the partitions before: side by side, as each takes its time."""
+        if not self._app.guarantee.transactional or not places:
+            return {}
+        with ThreadPoolExecutor(min(len(places), BEGINNINGS_SIDE_BY_SIDE)) as side_by_side:
+            return dict(zip(places, side_by_side.map(self._producer, places), strict=True))
+
+    def find(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
+        """Where each begins; what was committed is asked for only now, after any fencing."""
+        if not places:
+            return {}
+        topics = {place.topic for place in places}
+        found = self._log.topics(topics)
+        for name in topics - found.keys():
+            raise MissingTopicError(name)
+        ids = {name: topic_id for name, (topic_id, _) in found.items()}
+        everywhere = {TopicPartition(name, n) for name in topics for n in range(found[name][1])}
+        everywhere.update(places)
+        committed = self._progress.committed(everywhere)
+        again = made_again({place: committed.get(place) for place in places}, ids, self._ids)
+        if again:
+            self._report_loss([f'topic "{name}" was deleted and made again' for name in again])
+        self._ids |= ids
+        bounds = self._log.all_bounds(everywhere)
+        views = {
+            place: View(*bounds[place], _progress_in(ids[place.topic], committed.get(place)))
+            for place in everywhere
+        }
+        starts = {place: view.committed for place, view in views.items() if view.committed}
+        starts |= self._first(views, again)
+        mine = {place: views[place] for place in places}
+        gone = lost(mine)
+        if gone:
+            self._report_loss([str(each) for each in gone])
+            starts |= {each.place: Position(each.begin) for each in gone}
+        return {place: starts[place] for place in places}
+
+    def _first(
+        self, views: Mapping[TopicPartition, View], again: Collection[str]
+    ) -> dict[TopicPartition, Position]:
+        waiting = {p: v for p, v in views.items() if self._app.delay_of(p.topic) is not None}
+        sources = {place: view for place, view in views.items() if place not in waiting}
+        found = begin_at(sources, self._start_from, again) | begin_at(waiting, "earliest")
+        return {place: Position(offset) for place, offset in found.items()}
+
+    def _report_loss(self, told: list[str]) -> None:
+        if self._app.on_data_loss == "stop":
+            raise DataLossError(
+                "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
+            )
+        self._on_loss(told)
+
+    def _producer(self, place: TopicPartition) -> TransactionalProducer:
+        return TransactionalProducer(self._settings, self._app.name, place, member=True)
+
+
+def _progress_in(topic_id: str, committed: Position | None) -> Position | None:
+    """What was committed, if it was for this topic and not for one that had its name."""
+    return None if is_of_another(committed, topic_id) else committed

@@ -1,0 +1,493 @@
+"""Tuning: all numbers that somebody might want to change, in one place.
+
+Times, sizes and bounds, by the room that uses them; each says what it is, and what a larger or a
+smaller one would do. What a protocol prescribes stays where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The heart
+
+TURN_ORDERED: Final = 0.005
+"""Seconds of a turn at fresh records in order. Larger: it is noticed later that handlers are not
+quick, and that records should go by lanes. Smaller: more turns, each with the lock."""
+TURN_SHARED: Final = 0.05
+"""The same without order. Larger: threads look for other work later. Smaller: they wait for each
+other at the dispatcher more often."""
+COUNTED_ALONE: Final = 0.001
+"""Seconds of a call above which its time is counted by itself. Larger: histograms are less exact.
+Smaller: more to count for each record."""
+SLOW_RECORD: Final = 0.02
+"""Seconds after which those behind a record no longer wait for it, if they need not. Larger: one
+slow call holds up others for longer. Smaller: lots are cut up for nothing."""
+LOT: Final = 64
+"""Records handed to a thread at once. Larger: a slow one has more behind it. Smaller: more handing
+over, which costs more than running them."""
+LARGE_LOT: Final = 500
+"""The same for keys with much to do, and for quick handlers. Larger: a key has its thread for
+longer. Smaller: more handing over."""
+LARGE_LOT_SECONDS: Final = 1.0
+"""Seconds of a large lot of such a key, as far as can be known. Larger: others wait longer for a
+thread. Smaller: hot keys fall behind."""
+QUICK_RECORD: Final = 0.0001
+"""Seconds per record, below which handlers count as quick: a few threads run all. Larger: slower
+handlers run one after the other. Smaller: threads get in the way of each other."""
+QUICK_LOTS: Final = 2
+"""Lots of one partition at once, where handlers are quick. Larger: more threads for the same
+Python. Smaller: a slow record stops its partition sooner."""
+MOST_GIVEN_BACK: Final = 10_000
+"""Records given back whose tries are remembered. Larger: memory. Smaller: some begin at their first
+try again."""
+LONG_RUNNING: Final = 30.0
+"""Seconds after which a running handler is logged, then each time after twice as long. Larger: a
+handler that hangs is noticed later. Smaller: lines about handlers that are only slow."""
+LONG_RUNNING_EVERY: Final = 1.0
+"""Seconds between two looks at the oldest handler. Larger: it is logged later. Smaller: more
+looks."""
+JOIN_STEP: Final = 0.1
+"""Seconds of one step of waiting for threads to end. Larger: an end is noticed later. Smaller: more
+steps."""
+LOOP_ANSWERS_WITHIN: Final = 5.0
+"""Seconds in which an event loop answers at the end. Larger: one that is blocked delays the end.
+Smaller: a busy one is left behind, with its resources open."""
+
+# Delivery
+
+UNIT_END_AGAIN: Final = 1.0
+"""Seconds until the database is asked again to end the transaction of a thread that hangs. Larger:
+its record waits longer. Smaller: more questions to a database in trouble."""
+EXPIRE_EVERY: Final = 60.0
+"""Seconds between two looks for expired ids. Larger: the inbox grows. Smaller: more queries."""
+EXPIRE_MORE: Final = 1.0
+"""The same while there are more than one look takes. Larger: a backlog of them lasts. Smaller: it
+disturbs the work."""
+UNIT_SECONDS: Final = 0.1
+"""Seconds that handlers run, about, before their work is committed. Larger: a crash repeats more,
+and rivals wait longer. Smaller: more commits."""
+
+# Both engines
+
+MAX_BYTES_IN_FLIGHT: Final = 64 * 1024 * 1024
+"""Bytes in flight, of one partition on the worker, of all ranges of a task on Spark. Larger:
+memory. Smaller: large records are read in short steps."""
+START_PATIENCE: Final = 15.0
+"""Seconds that a start waits for a broker. Larger: a wrong address is reported late. Smaller: a
+broker that restarts is taken for a wrong address."""
+MEMBERS_GONE_WITHIN: Final = 60.0
+"""Seconds in which stopped workers leave the group. Larger: a worker that runs is reported late.
+Smaller than a session (45 s): one that was stopped is taken for one that runs."""
+MEMBERS_LOOK_EVERY: Final = 0.5
+"""Seconds between two looks at who is left in the group. Larger: a start takes that much longer.
+Smaller: more questions to the coordinator."""
+START_CONNECT_SECONDS: Final = 15
+"""Seconds for the first connection to the database. Larger: a wrong address is reported late.
+Smaller: a busy server is taken for a wrong address."""
+RENAMED_SIDE_BY_SIDE: Final = 8
+"""Groups asked at once whether they were this app's. Larger: more clients at once. Smaller: the
+first start of an app takes longer."""
+RENAMED_MOST_GROUPS: Final = 50
+"""Groups asked at all, those of similar names first: each takes a client. Larger: the first start
+takes longer. Smaller: a renamed app may not be noticed."""
+TAKE_OVER_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at whether a run on Spark still commits under an old name. Larger: the
+first start under the new one takes longer. Smaller: more questions to the coordinator."""
+TAKE_OVER_LOOKS: Final = 60
+"""How many looks there are at most. Larger: a run that never ends is reported later. Smaller: one
+that is about to end is refused."""
+TAKE_OVER_STOOD: Final = 6
+"""Looks for which nobody must have committed. Larger: a first start under a new name takes longer.
+Smaller than a batch lasts (5 s): a run on Spark may go on unnoticed."""
+MOST_DUE_MARKS: Final = 64
+"""Marks kept per partition of a delay topic to tell since when records are due. Larger: memory.
+Smaller: the lateness of a backlog is told less exactly."""
+NEWS_KEPT: Final = 1000
+"""Batches kept for whoever shows them. Larger: memory. Smaller: some are never shown when many end
+at once."""
+CAUSES_EVERY: Final = 60.0
+"""Seconds between two summaries of why records fail. Larger: news are old. Smaller: more lines."""
+CAUSES_FORGOTTEN_AFTER: Final = 3600.0
+"""Seconds without a cause after which it is news again. Larger: it comes back unnoticed. Smaller: a
+rare one is logged with its trace each time."""
+MOST_CAUSES: Final = 500
+"""Causes remembered; beyond them failures are summed up by topic and reason. Larger: memory and
+lines. Smaller: details are lost sooner."""
+
+# The worker
+
+TRANSACTION_EVERY: Final = 0.1
+"""Seconds from one transaction of a partition to the next on the worker. Larger: readers wait
+longer. Smaller: more transactions, which cost the same whatever is in them."""
+TRANSACTION_SOONER: Final = 10_000
+"""Records after which one is begun sooner. Larger: memory. Smaller: more transactions."""
+TRANSACTIONS_SIDE_BY_SIDE: Final = 8
+"""Transactions of different partitions at once. Larger: more threads. Smaller: partitions wait for
+each other."""
+TRANSACTION_LOOK_EVERY: Final = 0.02
+"""Seconds between two looks at what could be committed. Larger: it is later. Smaller: an idle
+worker takes more CPU time."""
+MAX_IN_FLIGHT: Final = 10_000
+"""Records in flight per partition, the default of `--max-in-flight`. Larger: memory, and longer
+metadata. Smaller: one slow record holds up its partition sooner."""
+POLL: Final = 0.01
+"""Seconds of one poll while no handler runs. Larger: handlers that begin are noticed later.
+Smaller: an idle worker takes more CPU time."""
+POLL_BUSY: Final = 0.002
+"""The same while handlers run. Larger: commits come later, and a crash repeats more. Smaller: more
+turns of the loop, which take the lock from handlers."""
+POLL_SHORTEST: Final = 0.0005
+"""The same just before a record is due. Larger: it runs that much later. Smaller: the loop
+spins."""
+FENCED_BY_ITSELF_WITHIN: Final = 60.0
+"""Seconds after an outage in which the group may take a worker for another one of its name: a
+coordinator that died had given it a new id. Larger: a rival of that name is noticed late. Smaller:
+the worker ends by mistake."""
+NAME_WAIT: Final = 1.0
+"""Seconds until a name that is in use is tried again. Larger: a restarted worker begins later.
+Smaller: more refused joins."""
+NAME_LOOK_EVERY: Final = 0.1
+"""Seconds between two looks whether a refused client has ended. Larger: stopping meanwhile takes
+longer. Smaller: nothing is gained."""
+CLOSE_WAIT: Final = 1.0
+"""Seconds for threads that are over time already. Larger: a stop takes longer where handlers hang.
+Smaller: calls that were about to return are abandoned."""
+LEAVE_WAIT: Final = 5.0
+"""Seconds to leave the group, besides those for revoked partitions. Larger: a stop takes longer
+without a coordinator. Smaller: others wait for the session to time out."""
+LIVE_WITHIN: Final = 10.0
+"""Seconds without a poll after which `/live` fails. Larger: a worker that is stuck is restarted
+later. Smaller: one on a busy machine is restarted for nothing."""
+UPKEEP_EVERY: Final = 0.1
+"""Seconds between two rounds of upkeep (hung handlers, lost threads). Larger: time-outs are noticed
+later. Smaller: the poll thread has less time to poll."""
+FINISH_LOOK_EVERY: Final = 0.005
+"""Seconds between two looks whether the handlers of revoked partitions have ended. Larger: a
+rebalance takes longer. Smaller: CPU time."""
+BEGINNINGS_SIDE_BY_SIDE: Final = 8
+"""Newly assigned partitions fenced off at once: each takes a producer. Larger: more connections.
+Smaller: a large assignment begins later."""
+COMMIT_SOON: Final = 0.005
+"""Seconds between two commits where `COMMIT_MANY` records are complete. Larger: a crash repeats
+more. Smaller: more commits for the coordinator."""
+COMMIT_MANY: Final = 10
+"""Complete records that are worth a commit at once. Larger: a crash repeats more. Smaller: more
+commits for the coordinator."""
+COMMIT_AT_LEAST_EVERY: Final = 0.1
+"""Seconds until fewer than that are committed too. Larger: a crash repeats more. Smaller: more
+commits for the coordinator."""
+COMMITS_ON_THEIR_WAY: Final = 2
+"""Commits without an answer yet. Larger: no gain, as a broker takes those of one connection one
+after the other, and more are lost with their sender. Smaller: the next waits for the answer to the
+last."""
+COMMIT_PAUSE_FACTOR: Final = 5
+"""How many times as long as it took to write a commit the next one waits. Larger: a crash repeats
+more where much is complete beyond a gap. Smaller: writing it takes more of the poll thread's
+time."""
+LAST_COMMIT_PATIENCE: Final = 1.0
+"""Seconds at least for the last commit of all. Larger: a stop takes longer without a coordinator.
+Smaller: a slow one gets no last commit, and records run again."""
+COMMIT_LOST_AFTER: Final = 30.0
+"""Seconds without an answer after which a commit is not waited for any more. Larger: progress
+stands still for longer. Smaller: a slow broker gets the same commit twice."""
+DELIVERY_POLL: Final = 0.005
+"""Seconds of one wait for messages on their way. Larger: their records are settled later. Smaller:
+CPU time."""
+DELIVERY_IDLE: Final = 0.5
+"""Seconds of one wait while nothing is on its way: news end it. Larger: nothing is gained. Smaller:
+an idle worker takes more CPU time."""
+UNSUBSCRIBE_WAIT: Final = 1.0
+"""Seconds for the group to take note that a member leaves to join again. Larger: joining again
+takes longer without a coordinator. Smaller: it may join before it has left."""
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at lag and topics. Larger: metrics are older, and recreated topics
+noticed later. Smaller: more questions to the brokers."""
+LOOK_EVERY_WHEN_ENDING: Final = 0.2
+"""The same with `--once` and `--until-empty`. Larger: such a run ends later. Smaller: more
+questions to the brokers."""
+NEWS_EVERY: Final = 5.0
+"""Seconds between two lines on what was done. Larger: fewer lines. Smaller: more."""
+NEW_TOPICS_EVERY: Final = 10.0
+"""Seconds between two looks for delay topics that others of the group have made. Larger: they are
+read later. Smaller: more questions to the brokers."""
+LOOK_CLOSE_WAIT: Final = 2.0
+"""Seconds for the last look, when the worker ends. Larger: a stop takes longer without brokers.
+Smaller: the summary is older."""
+LEADERS_LOOK_AGAIN: Final = 60.0
+"""Seconds after which it is asked again who leads a topic that is resumed. Larger: a reader resumed
+after a move waits for librdkafka. Smaller: more questions to the brokers."""
+LEADERS_ASK_AGAIN: Final = 10.0
+"""Seconds for which a broker that did not answer is not asked again. Larger: its partitions are
+read later once it is back. Smaller: the poll thread waits for it more often."""
+REJOIN_AGAIN_AFTER: Final = 30.0
+"""Seconds from one time a worker joins again to the next. Larger: a wrong assignment lasts longer.
+Smaller: a group that settles is disturbed."""
+STALLED_AFTER: Final = 10.0
+"""Seconds without progress after which it is asked whether anybody reads a partition. Larger: one
+that nobody reads stays so longer. Smaller: more questions to the coordinator."""
+REOPEN_WAIT: Final = 1.0
+"""Seconds until a partition whose transaction failed begins again. Larger: its records are late.
+Smaller: a trouble that lasts is met more often."""
+
+# Spark
+
+RANGE_WINDOW: Final = 4_000
+"""Records of a range in flight in a task. Larger: memory. Smaller: threads wait for records."""
+RANGE_SILENCE: Final = 1.0
+"""Seconds without a record after which a range that ends unread says so. Larger: it goes unsaid.
+Smaller: a slow broker is reported."""
+TASK_TRANSACTION_RECORDS: Final = 20_000
+"""Records read for one transaction of a task. Larger: memory, and a crash repeats more. Smaller:
+more transactions."""
+TASK_TRANSACTION_EVERY: Final = 1.0
+"""Seconds after which it is committed, if it is not full before. Larger: readers wait longer.
+Smaller: more transactions."""
+FRAME_BYTES: Final = 32_000_000
+"""Bytes of rows that are written and not settled. Larger: memory. Smaller: a task waits for the
+broker more often."""
+FRAME_POLL: Final = 0.1
+"""Seconds of one wait for them. Larger: a refusal is noticed later. Smaller: more calls."""
+RETRY_HORIZON: Final = 250
+"""Milliseconds that the retry lane plans ahead; a record is held in its task until it is due.
+Larger: tasks hold their slots while they wait. Smaller: records are late by the start of a
+batch."""
+TASK_IDLE_WAIT: Final = 0.02
+"""Seconds of one wait in a task that has nothing to do. Larger: it ends later after a stop.
+Smaller: CPU time."""
+TASK_READ_WAIT: Final = 0.005
+"""Seconds of one wait for records on their way from a broker. Larger: results are collected later.
+Smaller: CPU time."""
+TASK_PUMP_EVERY: Final = 0.2
+"""Seconds that handlers run before outcomes are made durable and offsets committed. Larger: a crash
+repeats more. Smaller: more commits."""
+TOPICS_EVERY: Final = 2000
+"""Milliseconds between two looks at the topics and at rivals. Larger: new partitions are read
+later, and rivals noticed later. Smaller: more questions to the brokers."""
+FENCED_AT_ONCE: Final = 8
+"""Partitions fenced off at once: each takes a producer. Larger: more connections of the driver.
+Smaller: the first batch begins later."""
+REFUSED_RANGES_LONGEST: Final = 300_000
+"""Milliseconds at most until a range whose writes were refused is tried again where only its
+handler can tell. Larger: it is late when the topic is well. Smaller: handlers are called for
+nothing."""
+HALVING_GROWTH: Final = 8
+"""By how much ranges grow again behind a record that killed its worker. Larger: the next such
+record takes more steps to find. Smaller: the rest of the range takes more tasks."""
+HANDLE_POLL: Final = 0.1
+"""Seconds between two looks of the driver at its queries. Larger: the end of a run is noticed
+later. Smaller: calls of the JVM."""
+FAILED_BATCH_WAIT: Final = 1.0
+"""Seconds after a failed batch, or a planner's death. Larger: a trouble that is over costs more
+time. Smaller: one that lasts is met more often."""
+NOTHING_DONE_WAIT: Final = 0.05
+"""Seconds after a batch in which nothing was done, doubled each time up to the above. Larger:
+records are late once the trouble is over. Smaller: empty batches."""
+OTHER_LANE_WAIT: Final = 10.0
+"""Seconds for the tasks of one lane to end when the other has failed. Larger: the error is reported
+later. Smaller: their work since the last commit runs again."""
+LAST_LOOK_WAIT: Final = 2.0
+"""Seconds for the planners' last look, when a run is stopped. Larger: a stop takes longer. Smaller:
+the summary is older."""
+MOST_PLANNER_DEATHS: Final = 5
+"""Deaths of planners that a run survives within the time below. Larger: a planner that always dies
+is reported late. Smaller: a driver short of memory for a moment ends the run."""
+PLANNER_DEATHS_WITHIN: Final = 300.0
+"""Seconds for which a planner's death counts. Larger: rare ones add up and end the run. Smaller:
+one that dies slowly is never reported."""
+PLANNER_SILENCE: Final = 60.0
+"""Seconds without a plan, while no batch is under way, after which `/live` fails. Larger: a lane
+that is stuck is restarted later. Smaller: a busy driver is restarted for nothing."""
+BATCH_GRACE: Final = 30.0
+"""Seconds beyond its deadline until a batch is said to take long: Spark has to start Python
+processes. Larger: it is said later. Smaller: it is said of the first batch of every run."""
+NOTHING_TO_PLAN_WAIT: Final = 0.05
+"""Seconds of a planner's wait while nothing is ahead. Larger: records begin later. Smaller: more
+questions to the brokers."""
+PLANNER_TROUBLE_WAIT: Final = 1.0
+"""Seconds until a planner that could not plan tries again. Larger: records are late once the
+trouble is over. Smaller: more questions to brokers in trouble."""
+PLANNER_PATIENCE: Final = 5.0
+"""Seconds that a planner waits for brokers before it reports them. Larger: an outage is reported
+later. Smaller: a change of leaders is reported as one."""
+LOST_TASK_PATIENCE: Final = 5.0
+"""Seconds until Spark knows how a task has ended: a moment after it has started the next attempt.
+Larger: a batch with a lost task takes longer. Smaller: a death may not be seen as one."""
+LOST_TASK_PAUSE: Final = 0.05
+"""Seconds between two looks at that. Larger: the same takes longer. Smaller: calls of the JVM."""
+KEPT_UNUSED: Final = 600.0
+"""Seconds after which a Python process lets go of what another app has left in it. Larger: its
+connections and memory stay. Smaller: apps that take turns open them again and again."""
+KEPT_TO_CLOSE: Final = 5.0
+"""Seconds for its resources to close. Larger: one that hangs holds up the next task. Smaller: slow
+ones are abandoned."""
+PROCESS_TO_CLOSE: Final = 5
+"""Seconds for the resources of a Python process that Spark ends. Larger: one that hangs keeps it
+alive. Smaller: slow ones end with it."""
+
+FRAME_STOP_SECONDS: Final = 10.0
+"""Seconds that a stop waits for the batch of a frame lane. Larger: a stop takes longer. Smaller: a
+batch is cancelled, and runs again."""
+FRAME_NOTHING_DONE_WAIT: Final = 0.1
+"""Seconds before the next batch after one that did nothing. Larger: what comes then waits longer.
+Smaller: an idle lane takes more CPU time."""
+DUE_LONG_HOLD: Final = 60.0
+"""Seconds after which a record that `redrive-due` holds by its header is logged, and of one step of
+holding it. Larger: a wrong header goes unnoticed for longer. Smaller: lines about short holds."""
+
+# Kafka
+
+BROKER_PATIENCE: Final = 30.0
+"""Seconds that a trouble may last before it is an error. Larger: outages are reported late.
+Smaller: a change of leaders is reported as an outage."""
+BROKER_PAUSE: Final = 0.05
+"""Seconds between two attempts meanwhile. Larger: they end later than the trouble. Smaller: more
+questions to brokers in trouble."""
+BROKER_LOOK_TIMEOUT: Final = 1.0
+"""Seconds for a broker to say whether it is there. Larger: outages are noticed later. Smaller: a
+slow one is taken for absent."""
+TRANSACTION_TIMEOUT: Final = 60_000
+"""Milliseconds after which a broker takes an open transaction back. Larger: readers wait longer
+behind one whose owner died. Smaller: slow ones are taken back under their owner."""
+TRANSACTION_CALL_SECONDS: Final = 30.0
+"""Seconds for one call of a transactional producer. Larger: an outage is noticed later. Smaller:
+slow coordinators fail transactions."""
+TRANSACTION_OFFSETS_SECONDS: Final = 15.0
+"""Seconds for the offsets of a transaction, which librdkafka would wait for much longer. Larger:
+less time is left to commit. Smaller: slow coordinators fail transactions."""
+TRANSACTION_SHARE: Final = 0.75
+"""How much of its time-out a transaction uses. Larger: less time to abort before the broker does,
+which fences the producer. Smaller: slow ones fail for nothing."""
+TRANSACTION_LEAST_SECONDS: Final = 1.0
+"""Seconds for the end of a transaction whose time is over. Larger: the broker may be first.
+Smaller: one that was about to end fails."""
+TRANSACTION_FLUSH: Final = 0.1
+"""Seconds of one wait for its messages. Larger: a refused one is noticed later. Smaller: CPU
+time."""
+TRANSACTION_PARTS: Final = 16
+"""Parts in which a batch that was refused is written again, to find the message that it was refused
+for. Larger: more writes that are waited for. Smaller: more transactions that are taken back."""
+TRANSACTION_ROUNDS: Final = 20
+"""So many are taken back at most in order to find it. Larger: a broker that refuses everything is
+reported later. Smaller: records may be buried for their neighbours."""
+TRANSACTION_WRITES: Final = 20_000
+"""Messages of one transaction. Larger: it may not end in its time. Smaller: more transactions, each
+with its own commit."""
+TRANSACTION_BYTES: Final = 16_000_000
+"""Bytes of one transaction. Larger: it may not end in its time. Smaller: more transactions."""
+TRANSACTION_QUICK: Final = 0.25
+"""The share of its time below which the next transaction may be twice as large. Larger: the next
+may be late. Smaller: they stay small after a slow one."""
+READ_AT_ONCE: Final = 1000
+"""Records taken from librdkafka in one call. Larger: memory, and longer steps. Smaller: more calls
+per record."""
+READ_SILENCE: Final = 1.0
+"""Seconds without a record after which it is asked whether the topic is there at all. Larger: a
+deleted topic is noticed later. Smaller: more questions to slow brokers."""
+COMMITTED_SECONDS: Final = 2.0
+"""Seconds for one attempt to fetch committed offsets. Larger: a coordinator that moved is asked
+again later. Smaller: a slow one never answers in time."""
+MEET_PATIENCE: Final = 1.0
+"""Seconds for a client to learn where a topic's leaders are. Larger: a start takes longer without
+brokers. Smaller: the first message or record waits for librdkafka."""
+WAKE_PATIENCE: Final = 0.2
+"""The same in the poll thread, which has little time. Larger: the worker polls late. Smaller:
+resumed partitions wait for librdkafka."""
+PUBLISH_POLL: Final = 0.1
+"""Seconds of one wait for messages to be durable: news end it. Larger: nothing is gained. Smaller:
+CPU time."""
+TOPIC_ASK_PATIENCE: Final = 2.0
+"""Seconds to ask whether a topic takes writes. Larger: refusals are told later without brokers.
+Smaller: a slow broker's answer is missed."""
+QUEUE_FULL_POLL: Final = 0.1
+"""Seconds of one wait while librdkafka's queue is full. Larger: nothing is gained, as news end it.
+Smaller: CPU time."""
+PERMISSION_SECONDS: Final = 5.0
+"""Seconds to try a transactional id at the start. Larger: a start takes longer where it is refused
+silently. Smaller: a slow coordinator counts as no."""
+MISSING_PATIENCE: Final = 5.0
+"""Seconds to ask which permission a refusal was for. Larger: the error is reported later. Smaller:
+it does not name the permission."""
+GROUP_SECONDS: Final = 5.0
+"""Seconds to ask who is in the group. Larger: without a coordinator the next look is later.
+Smaller: large groups are never seen."""
+RENEWAL_SECONDS: Final = 30.0
+"""Seconds to join the group once, before Spark commits for it; brokers wait three for more members.
+Larger: a start without a coordinator fails later. Smaller: a busy one fails it."""
+
+# The ledger and its relay
+
+LOCK_TIMEOUT: Final = 5000
+"""Milliseconds that a statement waits for a rival before it is tried again later. Larger: a
+connection is held for longer. Smaller: more work is undone and done again."""
+CONNECT_SECONDS: Final = 5
+"""Seconds to connect. Larger: an outage is noticed later. Smaller: a busy server counts as
+absent."""
+END_BACKEND_MILLISECONDS: Final = 5000
+"""Milliseconds for the server to end the transaction of a handler that hangs. Larger: the thread in
+its place begins later. Smaller: a busy server may not have done so."""
+EXPIRED_AT_ONCE: Final = 1000
+"""Ids deleted in one transaction. Larger: others wait for their locks. Smaller: more
+transactions."""
+CLAIM_TRIES: Final = 3
+"""How often ids are claimed that others claim and forget meanwhile. Larger: a unit holds its locks
+for longer. Smaller: it is undone more often."""
+BACKLOG_MOST: Final = 1_000_000
+"""Rows counted for the backlog's metric. Larger: counting costs the database more. Smaller: a large
+backlog is told as this number."""
+TAKE_OF_A_SHARD: Final = 2000
+"""Rows of one shard taken at once. Larger: one busy shard goes before the others. Smaller: more
+statements."""
+TAKE_BYTES: Final = 16_000_000
+"""Bytes of values taken at once, and one row more: they are in memory several times. Larger:
+memory. Smaller: more statements."""
+RELAY_LEASE_SECONDS: Final = 20.0
+"""Seconds after which the share of a silent relay goes to others. Larger: its rows wait for longer.
+Smaller: a slow one loses its share."""
+RELAY_BATCH: Final = 20_000
+"""Rows in one transaction. Larger: a crash repeats more. Smaller: more commits."""
+RELAY_CHUNK: Final = 4000
+"""Rows taken at once: the next are read while these are on their way. Larger: less goes on side by
+side. Smaller: more statements."""
+RELAY_PATIENCE: Final = 10.0
+"""Seconds without an acknowledgement after which rows are taken back. Larger: an outage holds their
+locks. Smaller: a slow broker gets them twice."""
+RELAY_POLL: Final = 1.0
+"""Seconds until the outbox is looked at without a notification. Larger: a lost one makes rows late.
+Smaller: more queries of an idle relay."""
+RELAY_NOTICE_SIGNALS: Final = 0.5
+"""Seconds of one wait for notifications. Larger: a stop is noticed later. Smaller: CPU time."""
+RELAY_BALANCE: Final = 1.0
+"""Seconds between two looks at how many relays there are. Larger: new ones get their share later.
+Smaller: more queries."""
+RELAY_FIRST_PAUSE: Final = 0.1
+"""Seconds after a trouble, doubled each time. Larger: rows are late after a short one. Smaller:
+more attempts."""
+RELAY_LONGEST_PAUSE: Final = 5.0
+"""The longest of these pauses. Larger: rows are late after a long trouble. Smaller: more attempts
+meanwhile."""
+RELAY_PUBLISH_POLL: Final = 0.001
+"""Seconds of one wait for acknowledgements. Larger: rows are deleted later. Smaller: CPU time."""
+RELAY_PING: Final = 1.0
+"""Seconds between two signs of life to the database while Kafka is waited for. Larger: a lost lease
+is noticed later. Smaller: more queries."""
+RELAY_PRODUCER_BATCH: Final = 1_000_000
+"""Bytes of one batch to a broker. Larger: topics with small limits refuse it. Smaller: more
+requests."""
+RELAY_ADMISSION_PATIENCE: Final = 2.0
+"""Seconds to ask what a topic takes. Larger: rows wait for longer without brokers. Smaller: a slow
+broker's answer is missed."""
+RELAY_SILENCE: Final = 30.0
+"""Seconds without a turn after which `/live` fails. Larger: a relay that is stuck is restarted
+later. Smaller: one that waits for Kafka is restarted for nothing."""
+RELAY_METRICS_CONNECT_SECONDS: Final = 3
+"""Seconds to connect for the metrics. Larger: a scrape takes longer in an outage. Smaller: a busy
+server's backlog is missing."""
+REFUSED_ROW_FIRST_WAIT: Final = 1.0
+"""Seconds until a refused row is tried again, doubled each time. Larger: it is late when its topic
+is well. Smaller: more attempts."""
+REFUSED_ROW_LONGEST_WAIT: Final = 60.0
+"""The longest of these waits. Larger: it is late when its topic is well. Smaller: more attempts
+meanwhile."""
+MOST_HELD_OF_A_TOPIC: Final = 500
+"""Aggregates of one topic held one by one; with more, the topic is. Larger: longer queries.
+Smaller: others of the topic wait with them."""

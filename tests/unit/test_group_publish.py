@@ -1,0 +1,78 @@
+"""Publishing together: once for all who wait, and each learns of its own writes only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from redrive.delivery.group_publish import GroupPublish
+from redrive.errors import PublishError
+from redrive.record import Write
+
+PATIENCE = 60.0
+
+
+class Slow:
+    """A publisher whose first call waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[bytes | None]] = []
+        self.began = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def publish(self, writes: Sequence[Write]) -> None:
+        self.calls.append([write.value for write in writes])
+        if len(self.calls) == 1:
+            self.began.set()
+            assert self.may_go_on.wait(PATIENCE)
+        refused = [write for write in writes if write.value == b"bad"]
+        if refused:
+            error = PublishError("too large")
+            error.refused = refused
+            raise error
+
+    hand_over = poll = None
+
+
+def write(value: bytes) -> Write:
+    return Write("out", None, value)
+
+
+def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_is_told() -> None:
+    slow = Slow()
+    together = GroupPublish(slow)  # type: ignore[arg-type]  # -- only publishes
+    told: dict[bytes, str] = {}
+
+    def publish(value: bytes) -> None:
+        try:
+            together.publish([write(value)])
+        except PublishError as error:
+            told[value] = str(error)
+        else:
+            told[value] = "durable"
+
+    first = threading.Thread(target=publish, args=[b"first"])
+    first.start()
+    assert slow.began.wait(PATIENCE)
+    values = [b"one", b"bad", b"two"]
+    others = [threading.Thread(target=publish, args=[value]) for value in values]
+    for thread in others:
+        thread.start()
+    while len(together._queue) < len(others):
+        threading.Event().wait(0.001)
+    slow.may_go_on.set()
+    for thread in (first, *others):
+        thread.join(PATIENCE)
+    assert [sorted(call) for call in slow.calls] == [[b"first"], sorted(values)]  # type: ignore[type-var]  # -- they have values
+    assert told == {b"first": "durable", b"one": "durable", b"two": "durable", b"bad": "too large"}
+
+
+def test_an_error_without_names_is_everybodys() -> None:
+    class Down(Slow):
+        def publish(self, writes: Sequence[Write]) -> None:
+            raise PublishError("nobody is there")
+
+    with pytest.raises(PublishError, match="nobody is there"):
+        GroupPublish(Down()).publish([write(b"one")])  # type: ignore[arg-type]  # -- only publishes

@@ -1,0 +1,151 @@
+"""What is kept of a partition until its transaction is committed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from redrive.delivery.kept import Kept
+from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.transactions import Transactions
+from redrive.errors import RedriveError
+from redrive.kafka.errors import NotAllowedError, publish_error, refusal
+from redrive.kafka.room import Room
+from redrive.ports import Position
+from redrive.processing.outcomes import Report
+from redrive.record import Record, TopicPartition, Write
+from redrive.testing.clock import VirtualClock
+
+
+@pytest.fixture
+def kept():
+    clock = VirtualClock()
+    return Kept(None, Room(), RefusingTopics(lambda _: {}, clock), clock)
+
+
+def ended(*offsets, done=(), to="out"):
+    report = Report()
+    report.done = [*done]
+    report.sent = [(n, [Write(to, None, b"%d" % n)], Record("in", 0, n)) for n in offsets]
+    return report
+
+
+def refused(prefix, *, topic="rare", error="UNKNOWN_TOPIC_OR_PART"):
+    writes = [write for write in prefix.writes if write.topic == topic]
+    return refusal(writes, [publish_error(topic, 0, error) for _ in writes], len(prefix.writes))
+
+
+def test_a_prefix_is_what_has_ended_below_an_offset_in_its_order(kept):
+    kept.take(ended(3, 0, done=[1, 4]))
+    kept.take(ended(2))
+    prefix = kept.cut(3)
+    assert [write.value for write in prefix.writes] == [b"0", b"2"]
+    assert (prefix.end, prefix.done, prefix.records) == (3, [1], 3)
+    kept.let_go()
+    rest = kept.cut(5)
+    assert ([write.value for write in rest.writes], rest.done) == ([b"3"], [4])
+
+
+def test_what_there_is_no_room_for_is_left_for_the_next(kept, monkeypatch):
+    monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 2)
+    kept.take(ended(4, 2, 1, 0, done=[3, 5]))
+    first = kept.cut(6)
+    assert (first.end, first.done, first.records) == (2, [], 2)
+    kept.let_go()
+    second = kept.cut(6)
+    assert (second.end, sorted(second.done), second.records) == (6, [3, 5], 4)
+
+
+def test_it_takes_room_until_it_is_committed(kept):
+    size = kept.take(ended(0, 1, 2, done=[3]))
+    assert (kept.records, kept.bytes) == (4, size)
+    kept.cut(2)
+    kept.take(ended(4))
+    assert (kept.records, kept.bytes) == (5, size // 3 * 4)
+    kept.let_go()
+    assert (kept.records, kept.bytes) == (3, size // 3 * 2)
+    kept.cut(5)
+    kept.let_go()
+    assert (kept.records, kept.bytes) == (0, 0)
+
+
+def test_from_the_first_record_that_has_to_wait_on_nothing_is_taken(kept):
+    size = kept.take(ended(0, 2, 3, done=[1, 4])) + kept.take(ended(5, to="rare"))
+    kept.take(ended(6, to="rare"))
+    kept.put_back(refused(kept.cut(6)))
+    assert kept.reachable(7) == kept.hold.offset == 5
+    assert (kept.hold.topics, kept.hold.records) == ({"rare"}, 1)
+    assert (kept.refused, kept.waiting, kept.records) == (2, 2, 7)
+    assert kept.bytes > size
+    before = kept.cut(kept.reachable(7))
+    assert [write.value for write in before.writes] == [b"0", b"2", b"3"]
+    kept.let_go()
+    kept.waits = False  # the topic takes writes again
+    assert kept.cut(kept.reachable(7)).records == 2
+    assert (kept.refused, kept.waiting) == (2, 2)  # also while they are tried
+    kept.let_go()
+    assert (kept.hold, kept.refused, kept.waiting, kept.bytes) == (None, 0, 0, 0)
+
+
+class Producer:
+    """Raises what it is told to."""
+
+    def __init__(self):
+        self.error = None
+        self.commits = []
+
+    def commit(self, writes, positions):
+        if self.error is not None:
+            raise self.error
+        self.commits.append(([write.value for write in writes], positions))
+
+
+PLACE = TopicPartition("in", 0)
+
+
+@pytest.fixture
+def world(kept):
+    producer, completed = Producer(), []
+
+    def submit(call, *arguments):
+        return SimpleNamespace(result=lambda: call(*arguments), done=lambda: True)
+
+    transactions = Transactions(
+        producer,
+        PLACE,
+        at=Position,
+        topics=RefusingTopics(lambda _: {}, VirtualClock()),
+        submit=submit,
+        completed=lambda position, part: completed.append((position, part, transactions.under_way)),
+    )
+    return SimpleNamespace(producer=producer, completed=completed, transactions=transactions)
+
+
+def test_writes_and_position_are_committed_together_and_complete_before_it_has_ended(kept, world):
+    kept.take(ended(0, 1))
+    prefix = kept.cut(2)
+    world.transactions.begin(prefix)
+    assert world.transactions.under_way is prefix
+    assert world.transactions.settle() is None
+    assert world.producer.commits == [([b"0", b"1"], {PLACE: Position(2)})]
+    assert world.completed == [(Position(2), prefix, prefix)]
+    assert world.transactions.under_way is None
+
+
+def test_refused_writes_are_returned_and_every_other_error_is_raised(kept, world):
+    kept.take(ended(0, to="rare"))
+    prefix = kept.cut(1)
+    world.producer.error = refused(prefix)
+    world.transactions.begin(prefix)
+    assert world.transactions.settle() is world.producer.error
+    others = {
+        NotAllowedError: refused(prefix, error="TOPIC_AUTHORIZATION_FAILED"),
+        RedriveError: RedriveError("the broker does not want to"),
+    }
+    for kind, world.producer.error in others.items():
+        world.transactions.begin(prefix)
+        with pytest.raises(kind):
+            world.transactions.settle()
+        assert world.transactions.under_way is None
+    assert world.completed == []
