@@ -289,11 +289,14 @@ LAST_LOOK_WAIT: Final = 2.0
 """Seconds for the planners' last look, when a run is stopped. Larger: a stop takes longer. Smaller:
 the summary is older."""
 MOST_PLANNER_DEATHS: Final = 5
-"""Deaths of planners that a run survives within the time below. Larger: a planner that always dies
-is reported late. Smaller: a driver short of memory for a moment ends the run."""
+"""Deaths of a lane's planners that a run survives within the time below. Larger: a planner that
+always dies is reported late. Smaller: a driver short of memory for a moment ends the run."""
 PLANNER_DEATHS_WITHIN: Final = 300.0
 """Seconds for which a planner's death counts. Larger: rare ones add up and end the run. Smaller:
 one that dies slowly is never reported."""
+PLANNER_START_PATIENCE: Final = 240.0
+"""Seconds for which a planner's Python process may fail to start in time. Larger: a driver that can
+never start one is reported late. Smaller: one that is busy for a while ends the run."""
 PLANNER_SILENCE: Final = 60.0
 """Seconds without a plan, while no batch is under way, after which `/live` fails. Larger: a lane
 that is stuck is restarted later. Smaller: a busy driver is restarted for nothing."""

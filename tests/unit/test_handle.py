@@ -12,9 +12,10 @@ from redrive.config import load_settings
 from redrive.engines.ahead import Ahead
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.planner import Status
+from redrive.engines.spark.planner_ends import PlannerEnds
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.under_way import UnderWay
-from redrive.tuning import BATCH_GRACE
+from redrive.tuning import BATCH_GRACE, PLANNER_DEATHS_WITHIN, PLANNER_START_PATIENCE
 
 
 class Query:
@@ -161,17 +162,44 @@ Thread State: RUNNABLE
 REFUSED = NEVER_CAME.replace("Python worker failed to connect back.", "No space left on device")
 
 
-@pytest.mark.parametrize("end", [DIED, NEVER_CAME])
-def test_a_planner_that_died_is_started_again_but_not_for_ever(handle, caplog, end):
+def test_a_planner_that_died_is_started_again_but_not_for_ever(handle, caplog):
     for _ in range(5):
         died = handle.queries["main"]
-        died.isActive, died.error = False, Exception(end)
+        died.isActive, died.error = False, Exception(DIED)
         handle.check()
         assert handle.queries["main"] is not died
     assert caplog.messages == ["main lane: its planner died; started again"] * 5
-    handle.queries["main"].error = Exception(end)
+    handle.queries["main"].error = Exception(DIED)
     with pytest.raises(RunError, match="its planner dies again and again"):
         handle.check()
+
+
+def test_planners_that_start_too_slowly_on_a_busy_driver_do_not_end_the_run(handle, caplog):
+    for lane in ("main", "retry") * 10:
+        handle.queries[lane].error = Exception(NEVER_CAME)
+        handle.check()
+    late = "main lane: its planner did not start within Spark's ten seconds; started again"
+    assert caplog.messages.count(late) == 10
+
+
+def test_a_driver_that_never_starts_a_planner_in_time_is_reported_in_the_end():
+    ends = PlannerEnds()
+    times = [0.0, 100.0, PLANNER_START_PATIENCE - 1]
+    assert [ends.was_late("main", now, heard=-1) for now in times] == ["", "", ""]
+    assert "short of CPU" in ends.was_late("main", PLANNER_START_PATIENCE, heard=-1)
+
+
+def test_a_planner_that_has_planned_since_is_not_late_for_what_was_before():
+    ends = PlannerEnds()
+    ends.was_late("main", 0.0, heard=-1)
+    assert ends.was_late("main", PLANNER_START_PATIENCE, heard=10.0) == ""
+
+
+def test_the_deaths_of_one_lanes_planners_are_not_the_other_lanes():
+    ends = PlannerEnds()
+    assert [ends.died(lane, 1.0) for lane in ("main", "retry") * 5] == [""] * 10
+    assert ends.died("main", 2.0) == "its planner dies again and again"
+    assert ends.died("retry", 2.0 + PLANNER_DEATHS_WITHIN) == ""
 
 
 @pytest.mark.parametrize(

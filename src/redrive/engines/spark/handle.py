@@ -23,6 +23,7 @@ from redrive.engines.spark.frames import ready
 from redrive.engines.spark.frames.lane import FrameLane
 from redrive.engines.spark.lost_tasks import asked_of
 from redrive.engines.spark.news import News
+from redrive.engines.spark.planner_ends import PlannerEnds
 from redrive.engines.spark.slots import enough_slots, slots
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
@@ -36,10 +37,8 @@ from redrive.tuning import (
     FAILED_BATCH_WAIT,
     HANDLE_POLL,
     LAST_LOOK_WAIT,
-    MOST_PLANNER_DEATHS,
     NOTHING_DONE_WAIT,
     OTHER_LANE_WAIT,
-    PLANNER_DEATHS_WITHIN,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Handle:
         self._began = time()
         self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
-        self._deaths: list[float] = []
+        self._planner_ends = PlannerEnds()
         self._nothing_done: dict[Lane, int] = {}
         self._stopping = False
         self._lock = threading.RLock()
@@ -290,17 +289,19 @@ class Handle:
             return 0
 
     def _note_end(self, lane: Lane, error: Exception) -> None:
-        """A planner whose process died is replaced: it knows nothing that Kafka does not know."""
         log.debug("the %s lane ended", lane, exc_info=error)
-        cause = session.cause(error)
-        now = monotonic()
-        self._deaths = [each for each in self._deaths if each > now - PLANNER_DEATHS_WITHIN]
-        if cause or len(self._deaths) >= MOST_PLANNER_DEATHS:
-            self._fatal = f"the {lane} lane ended: {cause or 'its planner dies again and again'}"
+        late = session.never_came(error)
+        if why := session.cause(error) or self._why_over(lane, late=late):
+            self._fatal = f"the {lane} lane ended: {why}"
             return
-        self._deaths.append(now)
-        log.warning("%s lane: its planner died; started again", lane)
+        how = "did not start within Spark's ten seconds" if late else "died"
+        log.warning("%s lane: its planner %s; started again", lane, how)
         self.start_lane(lane)
+
+    def _why_over(self, lane: Lane, *, late: bool) -> str:
+        if late:
+            return self._planner_ends.was_late(lane, time(), self.heard(lane))
+        return self._planner_ends.died(lane, time())
 
     def _has_ended(self) -> bool:
         ended = not any(query.isActive for query in list(self.queries.values()))

@@ -302,10 +302,15 @@ def last_failure(error: BaseException) -> str:
     return found[1] if found else last_line(error)
 
 
+def never_came(error: BaseException) -> bool:
+    """Whether a query ended because its Python process did not start within Spark's ten seconds."""
+    return _NEVER_CAME in str(error).partition("=== Streaming Query ===")[0]
+
+
 def cause(error: BaseException) -> str:
     """Why a streaming query ended, in one line; nothing, if its process died or never came."""
     told = _STATE.sub("", str(error).partition("=== Streaming Query ===")[0])
-    if _NEVER_CAME in told:
+    if never_came(error):
         return ""
     _, found, text = told.partition("terminated with exception:")
     if not found:
