@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from redrive.local.waiting import wait_until
 from redrive.testing import fixtures
 
 
@@ -38,6 +39,16 @@ def test_a_connection_left_open_does_not_keep_the_database(redrive_stack):
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
         psycopg.connect(dsn)
     left_open.close()
+
+
+def test_topics_of_a_test_are_deleted_after_it_and_those_of_others_stay(
+    redrive_stack, redrive_topic, admin
+):
+    kept = redrive_topic("orders")
+    with fixtures._own_prefix("some test") as prefix:
+        fixtures._create_topic(redrive_stack.bootstrap, f"{prefix}.orders", 1, {})
+    assert wait_until(lambda: f"{prefix}.orders" not in admin.list_topics(timeout=30).topics, 30)
+    assert kept in admin.list_topics(timeout=30).topics
 
 
 def test_prefixes_say_which_test_they_belong_to(redrive_prefix):

@@ -1,7 +1,8 @@
 """pytest fixtures for tests against a real Kafka and PostgreSQL; pytest finds them by itself.
 
 One stack per test session, started by the first test that needs it; each test has its own topic
-and database names, so tests neither wait for nor see each other.
+and database names, so tests neither wait for nor see each other. What a test has created is deleted
+after it: a broker with the topics of a thousand tests is slow, above all to restart.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 
 TopicFactory = Callable[..., str]
 
+_running: Final[list[Stack]] = []
+"""The stacks of this test session."""
+
 
 @pytest.fixture(scope="session")
 def redrive_stack() -> Iterator[Stack]:
     """A Kafka broker and a PostgreSQL in a temporary folder, for the whole session."""
     from redrive.local import stack
 
-    with stack(ephemeral=True) as running:
+    with stack(ephemeral=True) as running, _known(running):
         yield running
 
 
@@ -35,15 +39,18 @@ def redrive_secure_stack() -> Iterator[Stack]:
     """The same with TLS, users and permissions, for the whole session."""
     from redrive.local import stack
 
-    with stack(ephemeral=True, secure=True) as running:
+    with stack(ephemeral=True, secure=True) as running, _known(running):
         yield running
 
 
 @pytest.fixture
-def redrive_prefix(request: pytest.FixtureRequest) -> str:
-    """A name that no other test has, for topics, groups and apps: letters, digits, `-`."""
-    readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40]
-    return f"{readable}-{uuid.uuid4().hex[:8]}"
+def redrive_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A name that no other test has, for topics, groups and apps: letters, digits, `-`.
+
+    Topics whose names begin with it are deleted after the test.
+    """
+    with _own_prefix(request.node.name) as prefix:
+        yield prefix
 
 
 @pytest.fixture
@@ -68,6 +75,15 @@ def redrive_database(redrive_stack: Stack) -> Iterator[str]:
 
 
 @contextmanager
+def _own_prefix(test: str) -> Iterator[str]:
+    readable = re.sub(r"[^a-z0-9]+", "-", test.lower()).strip("-")[:40]
+    prefix = f"{readable}-{uuid.uuid4().hex[:8]}"
+    yield prefix
+    for running in _running:
+        _delete_topics(running, prefix)
+
+
+@contextmanager
 def _own_database(running: Stack) -> Iterator[str]:
     import psycopg
 
@@ -80,6 +96,28 @@ def _own_database(running: Stack) -> Iterator[str]:
         with psycopg.connect(running.database, autocommit=True) as admin:
             # By force: a connection left open by a failed test must not keep it.
             admin.execute(f'drop database "{name}" with (force)')
+
+
+@contextmanager
+def _known(running: Stack) -> Iterator[None]:
+    _running.append(running)
+    try:
+        yield
+    finally:
+        _running.remove(running)
+
+
+def _delete_topics(running: Stack, prefix: str) -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({**running.client(), "log_level": 0})
+    try:
+        found = [name for name in admin.list_topics(timeout=5).topics if name.startswith(prefix)]
+        for deleted in admin.delete_topics(found, request_timeout=5).values() if found else ():
+            deleted.result(5)
+    except (KafkaException, TimeoutError):
+        pass  # a broker that the test has left stopped: the stack, and they, end with the session
 
 
 def _create_topic(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]) -> None:
