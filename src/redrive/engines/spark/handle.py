@@ -294,8 +294,10 @@ class Handle:
         if why := session.cause(error) or self._why_over(lane, late=late):
             self._fatal = f"the {lane} lane ended: {why}"
             return
-        how = "did not start within Spark's ten seconds" if late else "died"
-        log.warning("%s lane: its planner %s; started again", lane, how)
+        if late:
+            log.warning("%s lane: its planner did not start within Spark's ten seconds", lane)
+        else:
+            log.warning("%s lane: its planner died; started again", lane)
         self.start_lane(lane)
 
     def _why_over(self, lane: Lane, *, late: bool) -> str:
