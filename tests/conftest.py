@@ -13,28 +13,28 @@ _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Half the CPU time of a JVM that ends before compiling its code well would have paid off."""
 
 _GROUPS = {
-    # Runs of Spark in processes of their own.
+    # Two groups of about the same length. In the second one Spark runs in processes of its own, and
+    # in a session for frames.
     "tests/engines/contract/test_exactly_once.py": "spark runs",
     "tests/engines/spark/test_cluster.py": "spark runs",
+    "tests/engines/spark/frames/": "spark runs",
+    "tests/prove/test_cells.py::test_a_cell_of_spark": "spark runs",
     "tests/cli/test_demo.py": "spark runs",
+    "tests/cli/test_run.py": "spark runs",
+    "tests/cli/test_tour.py": "spark runs",
+    "tests/docs/test_programs.py": "spark runs",
+    "tests/docs/test_examples.py::test_the_python_runs[docs/reference/frames": "spark runs",
+    "tests/docs/test_examples.py::test_the_python_runs[docs/reference/local": "spark runs",
     # In one Spark session, which takes longer to start than most tests to run.
     "tests/engines/contract/": "spark session",
     "tests/engines/spark/test_backlog.py": "spark session",
     "tests/engines/spark/test_deaths.py": "spark session",
     "tests/engines/spark/test_secrets.py": "spark session",
+    "tests/engines/spark/test_runs.py": "spark session",
     # With them, so that one worker has the secured Kafka that these share with the engines' tests.
     "tests/local/test_securing.py": "spark session",
     "tests/cli/test_doctor_permissions.py": "spark session",
     "tests/kafka/test_not_allowed.py": "spark session",
-    "tests/engines/spark/test_runs.py": "spark session",
-    "tests/engines/spark/frames/test_kills.py": "spark runs",
-    "tests/engines/spark/frames/": "spark session",
-    # Not in it, but here the two groups are about equally long.
-    "tests/cli/test_run.py": "spark session",
-    "tests/cli/test_tour.py": "spark session",
-    "tests/docs/test_programs.py": "spark session",
-    "tests/docs/test_examples.py::test_the_python_runs[docs/reference/frames": "spark session",
-    "tests/docs/test_examples.py::test_the_python_runs[docs/reference/local": "spark session",
 }
 """Tests of one group are run by one worker, one after the other; the first entry that fits counts.
 
