@@ -393,9 +393,7 @@ def either(request, world, monkeypatch) -> World:
     """Whatever makes rows durable."""
     if request.param == "transaction":
         producer = MemoryTransactions(world.kafka, world.app)
-        making = "redrive.engines.spark.frames.delivery"
-        monkeypatch.setattr(f"{making}.TransactionalProducer", lambda *_: producer)
-        monkeypatch.setattr(f"{making}.marks.look", lambda *_: None)
+        monkeypatch.setattr("redrive.engines.spark.marks.producer", lambda *_: producer)
         world.app = App("shop", retry=RetryPolicy("1s"), delivery="transaction")
         world.app.frame("orders")(lambda frame: frame)
     return world

@@ -216,7 +216,7 @@ class Simulation:
             publisher=self._publisher,
             clock=self.clock,
             resources=self._resources,
-            store=self.store if self.app.delivery in WITH_DATABASE else None,
+            store=self.store if self.app.guarantee.database else None,
             watch=self.outcomes.append,
         )
 
@@ -345,7 +345,7 @@ def _check(
 ) -> None:
     if broker is not None and clock is None:
         raise ConfigurationError("Simulation: broker= needs the clock= that it was created with")
-    if db is not None and app.delivery not in WITH_DATABASE:
+    if db is not None and not app.guarantee.database:
         raise ConfigurationError(
             f'Simulation: db= for the app "{app.name}", whose delivery {app.delivery!r} has no'
             f" database; choose one of {', '.join(map(repr, WITH_DATABASE))}"

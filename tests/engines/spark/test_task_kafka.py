@@ -376,7 +376,7 @@ def test_what_a_task_commits_for_a_topic_that_was_made_again_in_the_middle_is_no
     task.run(made.spec, [only])
     if delivery == "at-least-once":  # a transaction that began before the topic may not end
         assert world.committed("in")[place].offset > 0
-    with pytest.raises(DataLossError, match="was deleted and made again since its progress"):
+    with pytest.raises(DataLossError, match="was deleted and recreated since its progress"):
         planner_of(made).plan()
 
 

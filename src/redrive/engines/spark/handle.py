@@ -294,8 +294,12 @@ class Handle:
         if why := session.cause(error) or self._why_over(lane, late=late):
             self._fatal = f"the {lane} lane ended: {why}"
             return
-        how = "did not start within Spark's ten seconds" if late else "died"
-        log.warning("%s lane: its planner %s; started again", lane, how)
+        how = (
+            "its planner did not start within Spark's ten seconds; started again"
+            if late
+            else "its planner died; started again"
+        )
+        log.warning("%s lane: %s", lane, how)
         self.start_lane(lane)
 
     def _why_over(self, lane: Lane, *, late: bool) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.delivery.refusing import Ask
+from redrive.engines import data_loss
 from redrive.engines.ahead import Ahead, Dues, Place
 from redrive.engines.spark import ranges
 from redrive.engines.spark.marks import RivalError
@@ -24,11 +25,10 @@ from redrive.engines.spark.search import Search
 from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import View, begin_at, lost
 from redrive.engines.words import Lane
-from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError, NoLeaderError
 from redrive.ports import Position
 from redrive.processing.notes import without_notes
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
 from redrive.tuning import TOPICS_EVERY
 
 if TYPE_CHECKING:
@@ -217,11 +217,7 @@ class Planner:
         return f"for a leader of {waiting}: check the brokers; the others go on" if waiting else ""
 
     def _places(self) -> list[TopicPartition]:
-        return [
-            TopicPartition(topic, number)
-            for topic, (_, count) in self._topics.items()
-            for number in range(count)
-        ]
+        return partitions_of({topic: count for topic, (_, count) in self._topics.items()})
 
     def _committed(self) -> dict[TopicPartition, Position]:
         """What is committed for these very topics; what the broker has forgotten is put back."""
@@ -262,13 +258,13 @@ class Planner:
         if not self._app.can_do_without(name):
             raise MissingTopicError(name)
         if waiting := self.status.ahead.lag.get(name, 0):
-            self._report_loss([f'topic "{name}" was deleted, with up to {waiting} records unread'])
+            self._report_loss([data_loss.deleted(name, waiting)])
         del self._delays[name]
         self._positions.forget(name)
         self._refused.forget(name)
 
     def _note_made_anew(self, topic: str, when: str) -> None:
-        self._report_loss([f'topic "{topic}" was deleted and made again {when}'])
+        self._report_loss([data_loss.recreated(topic, when)])
         self._made_anew.add(topic)
         self._positions.forget(topic)
         self._refused.forget(topic)
@@ -302,12 +298,8 @@ class Planner:
         kept = self._positions.keep(starts)
         return {place: without_notes(position) for place, position in kept.items()}
 
-    def _report_loss(self, told: list[str]) -> None:
-        if self._app.on_data_loss == "stop":
-            raise DataLossError(
-                "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
-            )
-        self.status.lost += told
+    def _report_loss(self, losses: list[str]) -> None:
+        data_loss.report(self._app, losses, self.status.lost.extend)
 
     def _ahead(
         self,

@@ -10,9 +10,9 @@ are forgotten at once, that long after the last member left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from redrive.engines.fencing import fence_off
 from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
 from redrive.engines.starts import is_of_another
@@ -123,23 +123,20 @@ class Positions:
             self._progress.commit(marked)
             done = marked
         else:
-            with ThreadPoolExecutor(FENCED_AT_ONCE) as side_by_side:
-                done = dict(side_by_side.map(self._put_fenced, *zip(*marked.items(), strict=True)))
+            done = fence_off(marked, lambda place: self._put_fenced(place, marked[place]))
         now = self._clock.now()
         self._since.update(dict.fromkeys(done, now))
         return done
 
-    def _put_fenced(
-        self, place: TopicPartition, position: Position
-    ) -> tuple[TopicPartition, Position]:
+    def _put_fenced(self, place: TopicPartition, position: Position) -> Position:
         assert self._fence is not None  # noqa: S101 -- asked by the only caller
         producer = self._fence(place)
         # Only now that the others are fenced off: how far did they come?
         found = marks.reached(place, self._ids[place.topic], self._progress)
         if found is not None and found != self._found.get(place):
-            return place, found
+            return found
         producer.commit([], {place: position})
-        return place, position
+        return position
 
     def keep(self, found: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
         """Commit again what was committed long ago, or by another run; returns what is then.

@@ -18,7 +18,7 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.renewal import renew
 from redrive.logs import LogFormat, LogLevel
-from redrive.record import TopicPartition
+from redrive.record import partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,10 +104,6 @@ def _new_run(app: App, settings: Settings) -> tuple[str, str]:
     log = KafkaLog(settings, app.name)
     progress = KafkaProgress(settings, app.name, stable=False)
     found = log.topics([*app.handlers, *app.delay_topics])
-    places = [
-        TopicPartition(topic, number)
-        for topic, (_, count) in found.items()
-        for number in range(count)
-    ]
+    places = partitions_of({topic: count for topic, (_, count) in found.items()})
     run = marks.new_run(WallClock().now(), progress.committed(places).values())
     return run, marks.replace_old_mark(app, run, progress)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments
 from redrive.delivery.equipping import equip
-from redrive.engines import preflight
+from redrive.engines import data_loss, preflight
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Figures
 from redrive.engines.words import Lane, unfinished
@@ -349,24 +349,23 @@ class Worker:
             seconds = self._assignment.revoke_wait + LEAVE_WAIT
             self.left_behind |= not self._member.close(seconds, for_good=for_good)
 
-    def _on_loss(self, told: list[str]) -> None:
-        for each in told:
-            log.warning("%s; goes on with what is there", each)
-        self._lag.note_lost(told)
+    def _on_loss(self, losses: Sequence[str]) -> None:
+        for each in losses:
+            log.warning("%s; goes on with what is left", each)
+        self._lag.note_lost(losses)
 
     def _on_missing(self, topic: str, waiting: int) -> None:
         """A topic is gone, and so many records with it; without the others nothing can be read."""
         if not self._topics.let_go(topic):
             return
-        told = f'topic "{topic}" was deleted'
+        gone = data_loss.deleted(topic, waiting)
         if not waiting:
-            log.info("%s: no policy has it any more", told)
+            log.info("%s: no policy has it any more", gone)
             return
-        told += f", with up to {waiting} records unread"
-        if self.app.on_data_loss == "stop":
-            self._fate.note(DataLossError(told))
-        else:
-            self._on_loss([told])
+        try:
+            data_loss.report(self.app, [gone], self._on_loss)
+        except DataLossError as error:
+            self._fate.note(error)
 
     def _sink(self, processor: Any, report: Any) -> None:
         self._delivering.take(processor, report)

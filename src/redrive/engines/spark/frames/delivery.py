@@ -29,7 +29,6 @@ from redrive.engines.spark.spec import Spec
 from redrive.envelope import user_headers
 from redrive.errors import PublishError, RedriveError
 from redrive.handler import undeclared
-from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Columns, weight
 from redrive.ports import Position
 from redrive.processing.causes import Seen, Tally, merged
@@ -180,9 +179,7 @@ class Delivery:
                 at=self._at,
             )
             return writer, start
-        # A task that is left over from a run before must not fence off those of this one.
-        marks.look(app.name, self._spec.run, each.place, kept.marks)
-        producer = TransactionalProducer(self._spec.settings, app.name, each.place)
+        producer = marks.producer(self._spec, app.name, each.place, kept.marks)
         # Only now that the others are fenced off: how far did they come?
         start = self._committed()
         transactions = TransactionWriter(

@@ -26,7 +26,7 @@ from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.topics import KafkaTopics
 from redrive.ports import Clock, Position
-from redrive.record import Record, TopicPartition
+from redrive.record import Record, TopicPartition, partitions_of
 from redrive.tuning import DUE_LONG_HOLD
 
 if TYPE_CHECKING:
@@ -143,11 +143,7 @@ class DueReader(DataSourceStreamReader):
         for topic in self._options.delays:
             if topic not in found:
                 raise MissingTopicError(topic)
-        places = [
-            TopicPartition(topic, number)
-            for topic, (_, count) in found.items()
-            for number in range(count)
-        ]
+        places = partitions_of({topic: count for topic, (_, count) in found.items()})
         ids = {topic: topic_id for topic, (topic_id, _) in found.items()}
         return _Topics(ids, self._reading.all_bounds(places))
 
@@ -156,7 +152,7 @@ class DueReader(DataSourceStreamReader):
         begun, seen = as_positions(start), as_ids(start)
         for topic, topic_id in found.ids.items():
             if seen.get(topic, topic_id) != topic_id:
-                self._lost(f"{topic} was deleted and made again: what waited in the old one")
+                self._lost(f"{topic} was deleted and recreated: what waited in the old one")
                 begun = {place: offset for place, offset in begun.items() if place.topic != topic}
         begins: dict[TopicPartition, int] = {}
         for place, (first, last) in found.bounds.items():
