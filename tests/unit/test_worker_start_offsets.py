@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redrive import App, RetryPolicy
-from redrive.engines.starts import made_again
+from redrive.engines.offset_reset import made_again
 from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError

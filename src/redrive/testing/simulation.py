@@ -18,10 +18,10 @@ from redrive.ports import Position
 from redrive.processing import done_beyond
 from redrive.processing.outcomes import Outcome
 from redrive.record import Headers, Record, TopicPartition, Write
-from redrive.testing.broker import MemoryBroker, MemoryHandover
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker, MemoryHandover
+from redrive.testing.memory_store import MemoryStore
 from redrive.testing.runner import Runner
-from redrive.testing.store import MemoryStore
+from redrive.testing.virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from redrive.app import App

@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from redrive.engines.starts import is_of_another
+from redrive.engines.offset_reset import is_of_another
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError
-from redrive.kafka.transactions import FencedError, TransactionalProducer
+from redrive.kafka.transactional_producer import FencedError, TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.notes import RUN, TOPIC, noted, with_note
 from redrive.record import TopicPartition

@@ -10,7 +10,7 @@ from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments
 from redrive.durations import Duration, milliseconds
 from redrive.engines import preflight
-from redrive.engines.spark import marks, session
+from redrive.engines.spark import marks, spark_session
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import From, Lane, Until
@@ -51,14 +51,14 @@ def start(
     says that it is a new app, and not one that had another name.
     """
     app, settings = preflight.load(target, "spark", arguments)
-    session.check(spark)
-    session.keep_commands_unlogged()
+    spark_session.check(spark)
+    spark_session.keep_commands_unlogged()
     ready = preflight.check(app, settings, target, engine="spark", new_app=new_app)
     renew(settings, app.name, next(iter(app.handlers)))
     run, old_mark = _new_run(app, settings)
     spec = Spec(
         target=target,
-        folder=session.folder_of(target),
+        folder=spark_session.folder_of(target),
         settings=settings,
         sources=sources.remember(target.partition(":")[0]),
         run=run,
@@ -81,8 +81,8 @@ def start(
         trigger=None if trigger is None else milliseconds(trigger),
     )
     try:
-        session.reach_planners(spark)
-        session.probe(spark, spec)
+        spark_session.reach_planners(spark)
+        spark_session.check_workers(spark, spec)
         handle.see_slots()  # not before: the first job waits for executors, nothing else does
         for lane in handle.lanes[:1] if until == "once" else handle.lanes:
             handle.start_lane(lane)

@@ -13,17 +13,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from redrive.delivery.flush import FlushDelivery
-from redrive.delivery.refusing import RefusingTopics, Waiting
+from redrive.delivery.refusing_topics import RefusingTopics, Waiting
 from redrive.engines.fencing import fence_off
 from redrive.engines.figures import drained
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport, TaskReport, blamed, refuse, untouched
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, TransactionSlice
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.task_report import SliceReport, TaskReport, blamed, refuse, untouched
 from redrive.errors import RedriveError
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.executors import InlineExecutor
 from redrive.processing.long_running import LongRunning
@@ -332,9 +332,9 @@ class Task:
 
     def _sink(self, processor: PartitionProcessor, report: Report) -> None:
         opened = self._by_processor[processor]
-        opened.take(processor, report)
+        opened.add(processor, report)
         if not isinstance(opened, TransactionSlice):
-            self._delivery.take(processor, report)
+            self._delivery.add(processor, report)
 
     def _close(self, stopped: Exception | None) -> list[SliceReport]:
         rt = self.runtime

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from redrive.engines import data_loss, fencing
-from redrive.engines.starts import View, begin_at, is_of_another, lost, made_again
+from redrive.engines.offset_reset import View, begin_at, is_of_another, lost, made_again
 from redrive.kafka.errors import MissingTopicError
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.record import TopicPartition, partitions_of
 
@@ -27,7 +27,7 @@ class StartOffsets:
         self,
         app: App,
         settings: Settings,
-        log: KafkaLog,
+        kafka_log: KafkaLog,
         progress: KafkaProgress,
         *,
         start_from: From,
@@ -36,7 +36,7 @@ class StartOffsets:
     ) -> None:
         self._app = app
         self._settings = settings
-        self._log = log
+        self._kafka_log = kafka_log
         self._progress = progress
         self._start_from: From = start_from
         self._ids = topic_ids
@@ -61,7 +61,7 @@ class StartOffsets:
         if not places:
             return {}
         topics = {place.topic for place in places}
-        found = self._log.topics(topics)
+        found = self._kafka_log.topics(topics)
         for name in topics - found.keys():
             raise MissingTopicError(name)
         ids = {name: topic_id for name, (topic_id, _) in found.items()}
@@ -72,7 +72,7 @@ class StartOffsets:
         if again:
             self._report_loss([*map(data_loss.recreated, again)])
         self._ids |= ids
-        bounds = self._log.all_bounds(everywhere)
+        bounds = self._kafka_log.all_bounds(everywhere)
         views = {
             place: View(*bounds[place], _progress_in(ids[place.topic], committed.get(place)))
             for place in everywhere

@@ -81,10 +81,10 @@ class Worker:
         self._stopping = threading.Event()
         self._clock = WallClock()
         self._admin = Admin(settings)
-        self._log = KafkaLog(settings, app.name, admin=self._admin)
+        self._kafka_log = KafkaLog(settings, app.name, admin=self._admin)
         self._progress = KafkaProgress(settings, app.name, admin=self._admin)
         self._publisher = KafkaPublisher(settings)
-        self._topics = Subscription(app, self._log.names)
+        self._topics = Subscription(app, self._kafka_log.names)
         topic_ids: dict[str, str] = {}
         self._scope = Scope(app, topic_ids, clock=self._clock)
         self._scope.times = self.counting.handling
@@ -108,7 +108,7 @@ class Worker:
         self._start_offsets = StartOffsets(
             app,
             settings,
-            self._log,
+            self._kafka_log,
             self._progress,
             start_from=options.start_from,
             topic_ids=topic_ids,
@@ -137,7 +137,7 @@ class Worker:
         self._lag = LagMonitor(
             app=app,
             topics=self._topics,
-            kafka_log=self._log,
+            kafka_log=self._kafka_log,
             progress=self._progress,
             assignment=self._assignment,
             scope=self._scope,
@@ -321,7 +321,7 @@ class Worker:
             *(() if self._units is None else (self._units.close,)),
             self._upkeep.close,
             self._lag.look_at_the_end,
-            self._log.close,
+            self._kafka_log.close,
             self._membership.close,
             self._leave_core,
         ):
@@ -368,7 +368,7 @@ class Worker:
             self._fate.note(error)
 
     def _sink(self, processor: Any, report: Any) -> None:
-        self._delivering.take(processor, report)
+        self._delivering.add(processor, report)
 
     def _make_delivering(self) -> DeliveryThread:
         shared = (self._publisher, self._clock, self.counting, self._fate.on_death)

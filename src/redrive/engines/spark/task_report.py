@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from redrive.delivery.refusing import Waiting
+from redrive.delivery.refusing_topics import Waiting
 from redrive.delivery.store import StoreNotAllowedError
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range

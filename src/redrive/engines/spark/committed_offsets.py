@@ -1,4 +1,4 @@
-"""Positions: the progress of one lane's partitions, begun by the planner and kept alive by it.
+"""CommittedOffsets: those of one lane's partitions, begun and kept alive by the planner.
 
 Nobody on Spark joins the group, so brokers forget an offset some time after it was committed
 (`offsets.retention.minutes`, 7 days by default), also under a run that is alive: the partition
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from redrive.engines.fencing import fence_off
+from redrive.engines.offset_reset import is_of_another
 from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
-from redrive.engines.starts import is_of_another
 from redrive.ports import Position
 from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
 from redrive.processing.notes import MOVED, ROOM, RUN, noted
@@ -35,7 +35,7 @@ class Fence(Protocol):
     ) -> None: ...
 
 
-class Positions:
+class CommittedOffsets:
     """The committed offsets of the partitions of one lane."""
 
     def __init__(

@@ -7,14 +7,14 @@ import logging
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from redrive.engines.spark import reports
-from redrive.engines.spark.frames.accounts import RowsError
+from redrive.engines.spark import task_report
+from redrive.engines.spark.frames.row_audit import RowsError
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport
+from redrive.engines.spark.task_report import SliceReport
 from redrive.errors import ConfigurationError, RedriveError
 
 log: Final = logging.getLogger("redrive.spark")
-_FATAL: Final = (*reports.ENDS_THE_RUN, ConfigurationError, RowsError)
+_FATAL: Final = (*task_report.ENDS_THE_RUN, ConfigurationError, RowsError)
 
 
 @dataclass
@@ -38,7 +38,7 @@ def blamed(report: RangeReport, stopped: Exception | None) -> RangeReport:
     """Say what stopped a task; a bug is logged too."""
     if stopped is not None and not isinstance(stopped, RedriveError):
         log.error("a task failed", exc_info=stopped)
-    return reports.blamed(report, stopped, _FATAL)
+    return task_report.blamed(report, stopped, _FATAL)
 
 
 def as_text(report: RangeReport) -> str:
