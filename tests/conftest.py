@@ -53,7 +53,7 @@ def pytest_configure() -> None:
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
     """One session: it takes longer to start than most tests to run."""
-    from redrive.engines.spark.session import session
+    from redrive.engines.spark.spark_session import session
     from redrive.spark import connector_jars
 
     options = {

@@ -10,9 +10,9 @@ from time import perf_counter
 import psycopg
 from delivery.world import APP, World
 
+from redrive.coroutines import run_sync
 from redrive.delivery.store import Claim, InboxId, Marks
-from redrive.ledger.store import PostgresStore
-from redrive.processing.resources import without_loop
+from redrive.ledger.postgres_store import PostgresStore
 
 LOT = 500
 LOTS = 40
@@ -63,7 +63,7 @@ def _insert(connection: psycopg.Connection, ids: list[str]) -> None:
 
 
 def _claim(store: PostgresStore, ids: list[str]) -> None:
-    without_loop(_unit(store, ids))
+    run_sync(_unit(store, ids))
 
 
 async def _unit(store: PostgresStore, ids: list[str]) -> None:

@@ -15,7 +15,7 @@ import psycopg
 
 from redrive.config import Settings, load_settings
 from redrive.kafka.log import KafkaLog
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ledger.migrating import migrate
 from redrive.ledger.outbox import Outbound, Outbox
 from redrive.local import Stack, stack

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from redrive.clock import WallClock
 from redrive.config import Settings, load_settings
-from redrive.engines.spark.session import session
+from redrive.engines.spark.spark_session import session
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.local import stack
 from redrive.local.jars import fetch
 from redrive.record import Record, TopicPartition, Write

@@ -12,7 +12,7 @@ from pathlib import Path
 from redrive.config import Settings, load_settings
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.local import stack
 from redrive.local.jars import fetch
 from redrive.record import Record, TopicPartition, Write

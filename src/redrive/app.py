@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Unpack, cast, overload
 from redrive import validation
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
 from redrive.config import SettingsArguments
-from redrive.durations import Duration, milliseconds, text
+from redrive.durations import Duration, milliseconds, optional_milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.guarantees import GUARANTEES, Delivery, Guarantee
 from redrive.handler import Handler, accepts, as_called, is_async, name_of, topics_named, yields
@@ -69,9 +69,9 @@ class App:
         self.commit = commit
         self.on_data_loss = on_data_loss
         self.error_traces = error_traces
-        self.inbox_ttl = self._duration("inbox_ttl", inbox_ttl)
+        self.inbox_ttl = optional_milliseconds("inbox_ttl", inbox_ttl, self._problems)
         """How long ids are remembered, in milliseconds; None: as long as records can come back."""
-        self.unhandled = self._duration("unhandled", unhandled)
+        self.unhandled = optional_milliseconds("unhandled", unhandled, self._problems)
         """How long parked records wait for a version with their handler, in milliseconds."""
         self.database_connections = database_connections
         self.sends = topics_named(sends)
@@ -127,7 +127,9 @@ class App:
                     id_scope=topic if id_scope is None else id_scope,
                     payload=payload,
                     retry=self._policy(f'handler of "{topic}": retry', retry, self.retry),
-                    timeout=self._duration(f'handler of "{topic}": timeout', timeout),
+                    timeout=optional_milliseconds(
+                        f'handler of "{topic}": timeout', timeout, self._problems
+                    ),
                     sends=topics_named(sends),
                 )
             )
@@ -328,12 +330,3 @@ class App:
             return given or otherwise
         self._problems.append(f"{where} is {given!r}; write RetryPolicy({given!r})")
         return otherwise
-
-    def _duration(self, where: str, given: Duration | None) -> int | None:
-        if given is None:
-            return None
-        try:
-            return milliseconds(given)
-        except ConfigurationError as mistake:
-            self._problems.append(f"{where}: {mistake}")
-            return None

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final, TypeVar
 from zlib import crc32
 
-from redrive.durations import Duration, milliseconds
+from redrive.durations import Duration, milliseconds, optional_milliseconds
 from redrive.errors import ConfigurationError
 from redrive.signals import Bury, Retry
 
@@ -39,8 +39,8 @@ class Backoff:
             problems.append(f"factor is {factor}; it can be 1 to {_MAX_FACTOR}")
         if not 0 <= jitter <= 1:
             problems.append(f"jitter is {jitter}; it can be 0 to 1")
-        shortest = optional_duration("initial", initial, problems) or 0
-        longest = optional_duration("cap", cap, problems) or 0
+        shortest = optional_milliseconds("initial", initial, problems) or 0
+        longest = optional_milliseconds("cap", cap, problems) or 0
         if problems:
             raise ConfigurationError([f"Backoff: {problem}" for problem in problems])
         set_fields(self, initial=shortest, factor=factor, cap=max(longest, shortest), jitter=jitter)
@@ -176,14 +176,3 @@ def at_least_one(where: str, attempts: int | None) -> int | None:
             " be at least 1"
         )
     return attempts
-
-
-def optional_duration(name: str, given: Duration | None, problems: list[str]) -> int | None:
-    """The duration in milliseconds; a mistake is appended to the problems."""
-    if given is None:
-        return None
-    try:
-        return milliseconds(given)
-    except ConfigurationError as mistake:
-        problems.append(f"{name}: {mistake}")
-        return None

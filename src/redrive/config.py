@@ -57,7 +57,7 @@ class SettingsArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Security:
-    """One neutral set, translated for librdkafka (kafka/config.py) and Java (kafka/java.py)."""
+    """One neutral set, for librdkafka (kafka/config.py) and Java (kafka/java_config.py)."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism | None = None

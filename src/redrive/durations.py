@@ -37,6 +37,17 @@ def milliseconds(duration: Duration) -> int:
     return round(exact)
 
 
+def optional_milliseconds(name: str, given: Duration | None, problems: list[str]) -> int | None:
+    """The duration in milliseconds; a mistake is appended to the problems."""
+    if given is None:
+        return None
+    try:
+        return milliseconds(given)
+    except ConfigurationError as mistake:
+        problems.append(f"{name}: {mistake}")
+        return None
+
+
 def text(duration_ms: int) -> str:
     """The shortest way to write a duration: 5400000 is "1h30m". Part of topic names: stable."""
     if duration_ms == 0:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, Unpack, get_args
 
 from redrive import signals
-from redrive.backoff import Backoff, GiveBack, InPlace, at_least_one, optional_duration, set_fields
+from redrive.backoff import Backoff, GiveBack, InPlace, at_least_one, set_fields
 from redrive.decisions import (
     Again,
     Bury,
@@ -24,7 +24,7 @@ from redrive.decisions import (
     ToOrigin,
     Wait,
 )
-from redrive.durations import Duration, milliseconds
+from redrive.durations import Duration, milliseconds, optional_milliseconds
 from redrive.envelope import Envelope
 from redrive.errors import ConfigurationError
 
@@ -91,7 +91,7 @@ class RetryPolicy:
             extra_delays=_delays("extra_delays", extra_delays, problems),
             retry_on=None if retry_on is None else _error_types("retry_on", retry_on, problems),
             bury_on=_error_types("bury_on", bury_on, problems),
-            max_duration=optional_duration("max_duration", max_duration, problems),
+            max_duration=optional_milliseconds("max_duration", max_duration, problems),
             age_from=_word("age_from", age_from, AgeFrom, problems),
             on_exhausted=_word("on_exhausted", on_exhausted, OnExhausted, problems),
             redeliver=_word("redeliver", redeliver, Redeliver, problems),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +29,11 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"
+
+
+def partitions_of(counts: Mapping[str, int]) -> list[TopicPartition]:
+    """All partitions of topics that have so many."""
+    return [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
 
 
 class _Fields(NamedTuple):

@@ -113,6 +113,9 @@ rare one is logged with its trace each time."""
 MOST_CAUSES: Final = 500
 """Causes remembered; beyond them failures are summed up by topic and reason. Larger: memory and
 lines. Smaller: details are lost sooner."""
+FENCED_AT_ONCE: Final = 8
+"""Partitions fenced off at once: each takes a producer. Larger: more connections. Smaller: a large
+assignment, or a first batch, begins later."""
 
 # The worker
 
@@ -164,9 +167,6 @@ later. Smaller: the poll thread has less time to poll."""
 FINISH_LOOK_EVERY: Final = 0.005
 """Seconds between two looks whether the handlers of revoked partitions have ended. Larger: a
 rebalance takes longer. Smaller: CPU time."""
-BEGINNINGS_SIDE_BY_SIDE: Final = 8
-"""Newly assigned partitions fenced off at once: each takes a producer. Larger: more connections.
-Smaller: a large assignment begins later."""
 COMMIT_SOON: Final = 0.005
 """Seconds between two commits where `COMMIT_MANY` records are complete. Larger: a crash repeats
 more. Smaller: more commits for the coordinator."""
@@ -263,9 +263,6 @@ repeats more. Smaller: more commits."""
 TOPICS_EVERY: Final = 2000
 """Milliseconds between two looks at the topics and at rivals. Larger: new partitions are read
 later, and rivals noticed later. Smaller: more questions to the brokers."""
-FENCED_AT_ONCE: Final = 8
-"""Partitions fenced off at once: each takes a producer. Larger: more connections of the driver.
-Smaller: the first batch begins later."""
 REFUSED_RANGES_LONGEST: Final = 300_000
 """Milliseconds at most until a range whose writes were refused is tried again where only its
 handler can tell. Larger: it is late when the topic is well. Smaller: handlers are called for

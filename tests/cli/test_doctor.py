@@ -17,7 +17,7 @@ from redrive.cli.doctor_machine import check_jars, check_java, check_python
 from redrive.cli.doctor_permissions import findings as permission_findings
 from redrive.config import load_settings
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.permissions import Permission
 from redrive.ports import Position, TopicState
 from redrive.processing.notes import TOPIC, with_note

@@ -15,7 +15,7 @@ from redrive.engines import preflight
 from redrive.errors import NotReadyError
 from redrive.kafka.admin import Admin
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
 from redrive.permissions import Permission, permissions
 from redrive.record import Write

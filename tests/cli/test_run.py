@@ -22,7 +22,7 @@ from redrive.engines.worker.options import Options
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.local.waiting import wait_until
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write

@@ -11,7 +11,7 @@ from rich.console import Console
 from redrive.cli.topics import table
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ports import TopicState
 from redrive.topics import Configure, Plan, Problem, TopicPlan
 

@@ -15,11 +15,11 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ports import Log, Progress, Publisher, Topics
 from redrive.record import Record, TopicPartition
-from redrive.testing.broker import MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker
+from redrive.testing.virtual_clock import VirtualClock
 
 NOBODY = {"topic.metadata.propagation.max.ms": 300}
 """How long a topic may be unknown: short, for tests that write to one that does not exist."""

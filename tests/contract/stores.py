@@ -11,10 +11,10 @@ import psycopg
 from redrive.coroutines import run_sync
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session, Store
 from redrive.ledger.migrating import migrate
-from redrive.ledger.store import PostgresStore
+from redrive.ledger.postgres_store import PostgresStore
 from redrive.record import Write
-from redrive.testing.clock import VirtualClock
-from redrive.testing.store import MemoryStore
+from redrive.testing.memory_store import MemoryStore
+from redrive.testing.virtual_clock import VirtualClock
 
 
 class InMemory:

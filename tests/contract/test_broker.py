@@ -8,7 +8,7 @@ from redrive.errors import PublishError
 from redrive.kafka.errors import BrokerError, MissingTopicError, OffsetsGoneError
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
-from redrive.testing.broker import partition_for
+from redrive.testing.memory_broker import partition_for
 
 NASTY = [
     (None, None, ()),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from redrive.errors import PublishError
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
-from redrive.testing.broker import MemoryBroker, partition_for
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker, partition_for
+from redrive.testing.virtual_clock import VirtualClock
 
 PLACE = TopicPartition("t", 0)
 HEADERS = st.lists(
@@ -150,7 +150,9 @@ def test_many_threads_lose_nothing(broker):
 
 
 def test_it_needs_no_kafka_client():
-    code = "import sys, redrive.testing.broker as b; sys.exit('confluent_kafka' in sys.modules)"
+    code = (
+        "import sys, redrive.testing.memory_broker as b; sys.exit('confluent_kafka' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from redrive.config import load_settings
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.record import Write
 from redrive.topics import apply, plan_topics, topic_names
 

@@ -378,7 +378,7 @@ def test_fields_of_log_lines():
     log, kept = logging.getLogger("redrive.causes"), Kept()
     log.addHandler(kept)
     cause = Cause("bury", "orders", Fingerprint("rejected", "ValueError"))
-    CauseLog("shop").take([Seen(cause, 1, 0, 0, trace="Traceback")])
+    CauseLog("shop").add([Seen(cause, 1, 0, 0, trace="Traceback")])
     log.removeHandler(kept)
     (line,) = lines
     assert documented - {"stack", "any other"} == json.loads(line).keys()

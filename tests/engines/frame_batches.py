@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from redrive.engines.spark.frames.batch import Batches
-from redrive.engines.spark.frames.reports import RangeReport
+from redrive.engines.spark.frames.frame_report import RangeReport
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
 

@@ -19,15 +19,15 @@ from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.news import News
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport
 from redrive.engines.spark.runtime import Runtime
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
+from redrive.engines.spark.task_report import SliceReport
 from redrive.engines.words import Lane
 from redrive.errors import PublishError
 from redrive.kafka.errors import NoLeaderError
 from redrive.kafka.room import Room
-from redrive.kafka.transactions import FencedError
+from redrive.kafka.transactional_producer import FencedError
 from redrive.ports import Position, Progress
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.executors import InlineExecutor, executor_for
@@ -35,8 +35,8 @@ from redrive.processing.notes import without_notes
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition, Write
-from redrive.testing.broker import MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker
+from redrive.testing.virtual_clock import VirtualClock
 
 
 class WorkerDied(KeyboardInterrupt):
@@ -107,7 +107,7 @@ class MemoryLog:
     ) -> dict[TopicPartition, tuple[int, int] | None]:
         return {place: self._since(place, time) for place, time in times.items()}
 
-    def lots(
+    def batches(
         self, partition: TopicPartition, start: int, end: int, *, size: int, wait: float = 0
     ) -> Iterator[list[Record]]:
         while partition in self.without_leader:

@@ -14,20 +14,20 @@ from memory_engine import MemoryFences, MemoryLog, make_spec
 
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
+from redrive.engines.spark.committed_offsets import Fence
 from redrive.engines.spark.planner import Planner
-from redrive.engines.spark.positions import Fence
 from redrive.engines.spark.ranges import Range
 from redrive.engines.words import Lane
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.topic_admin import KafkaTopics
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position, Progress
 from redrive.record import TopicPartition, Write
-from redrive.testing.broker import MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker
+from redrive.testing.virtual_clock import VirtualClock
 from redrive.tuning import TOPICS_EVERY
 
 DELAY_TOPIC = {"message.timestamp.type": "LogAppendTime"}

@@ -23,7 +23,7 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
 from redrive.ports import Position
 from redrive.record import Record, TopicPartition, Write

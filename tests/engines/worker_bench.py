@@ -138,7 +138,7 @@ class Settling:
 
     refused = 0
 
-    def take(self, processor: Any, report: Any) -> None:
+    def add(self, processor: Any, report: Any) -> None:
         processor.settle(report.offsets)
 
     def open(self, partition: Any, producer: Any) -> None: ...
@@ -226,7 +226,7 @@ class Bench:
         self.executor.close()
 
     def _settle(self, processor: Any, report: Any) -> None:
-        self.delivering.take(processor, report)
+        self.delivering.add(processor, report)
 
     def _find(self, places: list[TopicPartition]) -> dict[TopicPartition, Position]:
         if self.outage is not None:

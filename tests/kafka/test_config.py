@@ -19,7 +19,7 @@ from redrive.kafka.config import (
     report_error,
     transactional_config,
 )
-from redrive.kafka.java import java_properties
+from redrive.kafka.java_config import java_properties
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"

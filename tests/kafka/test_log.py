@@ -69,15 +69,15 @@ def test_records_of_open_transactions_cannot_be_had_by_asking_for_them(
 
 def test_lots_are_given_as_they_come(log, place, publish):
     publish(place, *(b"%d" % number for number in range(2500)))
-    lots = list(log.lots(place, 100, 2400, size=300))
-    assert max(map(len, lots)) <= 300
-    assert [int(value) for lot in lots for value in values(lot)] == list(range(100, 2400))
+    batches = list(log.batches(place, 100, 2400, size=300))
+    assert max(map(len, batches)) <= 300
+    assert [int(value) for batch in batches for value in values(batch)] == list(range(100, 2400))
 
 
 def test_ranges_can_be_left_early_and_read_at_the_same_time(log, place, publish):
     publish(place, *(b"%d" % number for number in range(100)))
-    first = log.lots(place, 0, 100, size=10)
-    second = log.lots(place, 50, 100, size=10)
+    first = log.batches(place, 0, 100, size=10)
+    second = log.batches(place, 50, 100, size=10)
     assert values(next(first))[0] == b"0"
     assert values(next(second))[0] == b"50"
     first.close()

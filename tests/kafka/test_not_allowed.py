@@ -14,8 +14,8 @@ from redrive.kafka.granted import granted
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.topic_admin import KafkaTopics
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.permissions import Operation, Permission, Resource, lacking
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write

@@ -10,15 +10,15 @@ from confluent_kafka import KafkaError, KafkaException
 from redrive import App
 from redrive.clock import WallClock
 from redrive.config import load_settings
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.engines.spark.frames.chunks import Chunk
-from redrive.engines.spark.frames.refusals import Refusals
+from redrive.engines.spark.frames.refused_rows import RefusedRows
 from redrive.engines.spark.frames.writers import FlushWriter
 from redrive.errors import ConfigurationError, PublishError
 from redrive.kafka.handover import Outlet
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.messages import Columns, Messages
 from redrive.ports import Position
 from redrive.processing.causes import Tally
@@ -198,7 +198,7 @@ def test_a_row_of_a_frame_is_not_passed_over_for_the_refusal_of_its_twin(
         place,
         start=0,
         every=3600,
-        refusals=Refusals(topics, bury),
+        refused_rows=RefusedRows(topics, bury),
         tally=Tally(App("shop")),
     )
     writes = [like(small, 1, 0), like(small, 5000, 1), like(small, 2, 0)]

@@ -14,10 +14,14 @@ from running import wait_for_markers
 
 from redrive import failpoints
 from redrive.errors import PublishError
-from redrive.kafka import room, transactions
+from redrive.kafka import room, transactional_producer
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.topics import KafkaTopics
-from redrive.kafka.transactions import FencedError, TransactionalProducer, TransactionError
+from redrive.kafka.topic_admin import KafkaTopics
+from redrive.kafka.transactional_producer import (
+    FencedError,
+    TransactionalProducer,
+    TransactionError,
+)
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 
@@ -245,7 +249,7 @@ def test_those_after_one_that_was_too_late_are_smaller_for_a_while(setup, monkey
         ahead[0] += 50
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr(transactions, "monotonic", lambda: monotonic() + ahead[0])
+    monkeypatch.setattr(transactional_producer, "monotonic", lambda: monotonic() + ahead[0])
     producer._outlet.producer = Failing(real, "commit_transaction", too_slow)
     with pytest.raises(TransactionError):
         setup.commit(producer, 0)
@@ -308,6 +312,6 @@ def test_an_error_takes_it_back_at_once(setup):
 
 
 def test_nobody_there_is_a_trouble_and_not_a_fence(nowhere, monkeypatch):
-    monkeypatch.setattr(transactions, "TRANSACTION_CALL_SECONDS", 1.0)
+    monkeypatch.setattr(transactional_producer, "TRANSACTION_CALL_SECONDS", 1.0)
     with pytest.raises(TransactionError, match="cannot begin to use a transaction"):
         TransactionalProducer(nowhere, "app", TopicPartition("in", 0))

@@ -12,7 +12,7 @@ from redrive.delivery.flush import FlushDelivery
 from redrive.delivery.unit import Tools
 from redrive.delivery.units import Units
 from redrive.guarantees import GUARANTEES
-from redrive.ledger.store import PostgresStore
+from redrive.ledger.postgres_store import PostgresStore
 from redrive.local.waiting import wait_until
 from redrive.processing.acks import AckTracker
 from redrive.processing.dispatcher import Dispatcher
@@ -21,7 +21,7 @@ from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition
-from redrive.testing.broker import MemoryBroker
+from redrive.testing.memory_broker import MemoryBroker
 
 
 class Process:
@@ -39,7 +39,7 @@ class Process:
         tools = Tools(scope, GUARANTEES[app.delivery], broker, clock)
         scope.units = Units(tools, self._store)
         self._delivery = FlushDelivery(broker, clock)
-        self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
+        self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.add)
         self._tracker = AckTracker()
         self._processor = PartitionProcessor(scope, TopicPartition("orders", 0), self._tracker)
         self._dispatcher.add(self._processor)

@@ -10,13 +10,13 @@ import psycopg
 
 from redrive import App
 from redrive.guarantees import GUARANTEES
-from redrive.ledger.store import PostgresStore
+from redrive.ledger.postgres_store import PostgresStore
 from redrive.local.waiting import wait_until
 from redrive.processing.outcomes import Outcome
 from redrive.record import Write
-from redrive.testing.broker import MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker
 from redrive.testing.runner import Runner
+from redrive.testing.virtual_clock import VirtualClock
 
 PATIENCE = 60.0
 

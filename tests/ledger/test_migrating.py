@@ -15,7 +15,7 @@ from redrive.delivery.store import Claim, Found, InboxId
 from redrive.errors import ConfigurationError, LedgerError
 from redrive.ledger.header_columns import add_header_columns
 from redrive.ledger.migrating import Migration, migrate, migrations, require, status
-from redrive.ledger.store import PostgresStore
+from redrive.ledger.postgres_store import PostgresStore
 
 
 @pytest.fixture

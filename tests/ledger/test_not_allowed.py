@@ -17,7 +17,7 @@ from redrive.guarantees import GUARANTEES, WITH_DATABASE, Guarantee
 from redrive.ids import header
 from redrive.ledger import privileges
 from redrive.ledger.migrating import migrate
-from redrive.ledger.store import PostgresStore
+from redrive.ledger.postgres_store import PostgresStore
 from redrive.record import Write
 
 

@@ -16,12 +16,12 @@ from relaying import InThread, Post, Process, grow_limit, wait_for
 
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError, LedgerError
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ledger.admission import DEFAULT_LIMIT, Admission, Takes, out_of_reach
+from redrive.ledger.held_back import Taken
 from redrive.ledger.names import BUCKETS
 from redrive.ledger.outbox import Outbound, aggregate_number
 from redrive.ledger.publishing import KafkaAwayError, Publishing, Refusal
-from redrive.ledger.refusals import Taken
 from redrive.ledger.relay import Relay
 from redrive.ledger.relay_metrics import RelayCollector, checks
 from redrive.record import Write
@@ -41,7 +41,7 @@ def topic(redrive_topic) -> str:
 @pytest.fixture
 def impatient(monkeypatch):
     """What was refused is tried again soon."""
-    monkeypatch.setattr("redrive.ledger.refusals.REFUSED_ROW_LONGEST_WAIT", 1.0)
+    monkeypatch.setattr("redrive.ledger.held_back.REFUSED_ROW_LONGEST_WAIT", 1.0)
 
 
 def values(post, topic):
@@ -308,13 +308,13 @@ def test_a_topic_that_is_not_there_stops_nobody_else(post, topic, redrive_topic,
     with InThread(post) as relay:
         wait_for("the others", lambda: post.waiting() == 3)
         assert values(post, topic) == [b"0", b"1", b"2"]
-        ((count, reason),) = relay.refusals.reasons().values()
+        ((count, reason),) = relay.held_back.reasons().values()
         assert count == 1
         assert f"a write to {missing} was refused" in reason
         wait_for("another attempt", lambda: relay.figures.refused[missing] > 3)
         redrive_topic("out-missing", partitions=1)
         wait_for("all of them", lambda: post.waiting() == 0)
-        assert relay.refusals.reasons() == {}
+        assert relay.held_back.reasons() == {}
     told = [one for one in caplog.records if "was refused" in one.message]
     assert len(told) == 1
 
@@ -335,7 +335,7 @@ def test_a_row_that_is_too_large_holds_its_key_and_nobody_else(
         # "first" waits with its key: rows of one key are taken together or not at all.
         wait_for("all others", lambda: post.waiting() == 4)
         assert max(record.key for record in post.arrived(topic)) == b"a"
-        assert relay.refusals.reasons()[topic][0] == 2
+        assert relay.held_back.reasons()[topic][0] == 2
         grow_limit(redrive_stack.bootstrap, topic, 100_000)
         wait_for("all of them", lambda: post.waiting() == 0)
     big = [record.value[:5] for record in post.arrived(topic) if record.key == b"big"]
@@ -347,7 +347,7 @@ def test_a_partition_that_is_not_there_holds_its_key(post, topic):
     relay = post.drain()
     assert values(post, topic) == [b"2"]
     assert post.waiting() == 1
-    assert "the topic has no such partition" in relay.refusals.reasons()[topic][1]
+    assert "the topic has no such partition" in relay.held_back.reasons()[topic][1]
 
 
 def test_a_compacted_topic_takes_no_record_without_key(post, redrive_topic):
@@ -362,7 +362,7 @@ def test_many_refused_keys_hold_the_topic(post, redrive_topic):
     topic = redrive_topic("small", config={"max.message.bytes": "1000"})
     post.send(*(Write(topic, b"%d" % n, b"x" * 2000) for n in range(700)))
     relay = post.drain()
-    assert topic in relay.refusals.now().topics
+    assert topic in relay.held_back.now().topics
     assert post.waiting() == 700
 
 
@@ -531,7 +531,7 @@ def test_a_topic_is_out_of_reach_while_one_of_its_partitions_is(topic, reason):
 
 
 def test_rows_are_taken_by_their_weight_too(post, topic, monkeypatch):
-    monkeypatch.setattr("redrive.ledger.taking.TAKE_BYTES", 100_000)
+    monkeypatch.setattr("redrive.ledger.outbox_reader.TAKE_BYTES", 100_000)
     sizes = [40_000, 70_000, 10, 250_000, 10, 10]
     post.send(*(Write(topic, b"one key", bytes(size)) for size in sizes))
     relay = post.drain()

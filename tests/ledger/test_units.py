@@ -147,7 +147,7 @@ def test_a_rival_of_an_owner_that_rolls_back_handles_the_record_and_nobody_else_
 def test_a_rival_that_waits_too_long_lets_the_others_go_first_and_is_not_blamed(
     make: Make, connection, monkeypatch
 ) -> None:
-    monkeypatch.setattr("redrive.ledger.connections.LOCK_TIMEOUT", 50)
+    monkeypatch.setattr("redrive.ledger.pool.LOCK_TIMEOUT", 50)
     held = Held()
     owner = make(inserting(held, id=header("id"))(shop()))
     rival = make(inserting(id=header("id"))(shop(retry=RetryPolicy("5m"))))

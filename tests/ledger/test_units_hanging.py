@@ -180,7 +180,7 @@ def test_one_that_comes_back_before_its_transaction_is_ended_disturbs_nobody(
     async def after_it_came_back(self):
         asked.append(self)
         go.set()
-        async with self._connections.take(is_async=False) as other:  # there is no more than one
+        async with self._pool.acquire(is_async=False) as other:  # there is no more than one
             await break_off(self)
             await other.fetch(SQL("select 1"))
 

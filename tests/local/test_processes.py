@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from redrive.errors import LocalError
-from redrive.local import ports, processes
+from redrive.local import processes, tcp_ports
 from redrive.local.waiting import only_one, wait_until
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
@@ -113,22 +113,22 @@ def test_a_killed_holder_frees_its_lock(tmp_path):
 
 
 def test_a_port_in_use_is_not_free_and_says_so():
-    with ports.socket.socket() as taken:
-        taken.bind((ports.HOST, 0))
+    with tcp_ports.socket.socket() as taken:
+        taken.bind((tcp_ports.HOST, 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(LocalError, match=rf"Port {port} .*another process uses it.*--x"):
-            ports.require(port, "--x")
+            tcp_ports.require(port, "--x")
 
 
 @pytest.mark.parametrize("port", [-1, 70000])
 def test_a_number_that_is_no_port_says_so(port):
     with pytest.raises(LocalError, match="it is not a port number"):
-        ports.require(port, "--kafka-port")
+        tcp_ports.require(port, "--kafka-port")
 
 
 def test_free_ports_are_distinct():
     taken = set()
     for _ in range(50):
-        taken.add(ports.free(taken))
+        taken.add(tcp_ports.free(taken))
     assert len(taken) == 50

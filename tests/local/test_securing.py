@@ -18,7 +18,7 @@ from redrive.errors import LocalError, PublishError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.local import securing
 from redrive.permissions import Permission
 from redrive.record import Write

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from redrive.errors import LocalError
-from redrive.local import ports, stack
+from redrive.local import stack, tcp_ports
 from redrive.local.postgres import Postgres
 from redrive.local.postgres import data_folder as postgres_folder
 from redrive.local.waiting import wait_until
@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(home):
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path):
     tmp_path.chmod(0o711)
-    postgres = Postgres(tmp_path, ports.free(), postgres_folder(tmp_path), short_lived=True)
+    postgres = Postgres(tmp_path, tcp_ports.free(), postgres_folder(tmp_path), short_lived=True)
     try:
         postgres.prepare()
         (postgres.data / "postgresql.conf").write_text("no_such_setting = 1\n")
@@ -251,7 +251,7 @@ def test_the_context_manager_leaves_alone_what_ran_before(home, monkeypatch):
 OWNER = """
 import sys
 from redrive.errors import LocalError
-from redrive.local import ports, stack
+from redrive.local import tcp_ports, stack
 from redrive.local.postgres import Postgres
 from redrive.local.postgres import data_folder as postgres_folder
 with stack(ephemeral=True) as mine:

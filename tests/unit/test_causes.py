@@ -19,7 +19,7 @@ from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition
-from redrive.testing.clock import VirtualClock
+from redrive.testing.virtual_clock import VirtualClock
 
 HERE = __name__
 
@@ -192,7 +192,7 @@ def test_a_recovery_that_fails_has_one():
 
 
 def test_a_new_cause_is_said_at_once_with_its_trace(told, caplog):
-    told.take([seen()])
+    told.add([seen()])
     (line,) = caplog.records
     found = Fingerprint("", "KeyError", ("shop:handle",))
     assert line.getMessage() == (
@@ -206,7 +206,7 @@ def test_a_new_cause_is_said_at_once_with_its_trace(told, caplog):
 
 
 def test_the_end_of_a_record_is_a_warning_with_its_reason(told, caplog):
-    told.take([seen(2, "bury", reason="exhausted"), seen(1, "discard", reason="expired")])
+    told.add([seen(2, "bury", reason="exhausted"), seen(1, "discard", reason="expired")])
     buried, discarded = caplog.records
     assert "orders: 2 records were buried (exhausted): KeyError" in buried.getMessage()
     assert "a record was discarded (expired)" in discarded.getMessage()
@@ -214,12 +214,12 @@ def test_the_end_of_a_record_is_a_warning_with_its_reason(told, caplog):
 
 
 def test_after_that_it_is_summed_up_once_a_minute(told, caplog, clock):
-    told.take([seen()])
+    told.add([seen()])
     for offset in range(1, 1001):
-        told.take([seen(2, offset=offset)])
+        told.add([seen(2, offset=offset)])
     assert len(caplog.records) == 1
     clock.now += tuning.CAUSES_EVERY
-    told.take([seen(1, offset=1001)])
+    told.add([seen(1, offset=1001)])
     assert len(caplog.records) == 2
     line = caplog.records[1]
     assert line.getMessage().startswith(
@@ -233,17 +233,17 @@ def test_after_that_it_is_summed_up_once_a_minute(told, caplog, clock):
 
 
 def test_at_the_end_the_rest_is_said(told, caplog):
-    told.take([seen()])
-    told.take([seen()])
+    told.add([seen()])
+    told.add([seen()])
     told.sum_up()
     assert "1 more parked within 0 s, 2 in total" in caplog.text
 
 
 def test_a_cause_that_was_not_seen_for_long_is_new_again(told, caplog, clock):
-    told.take([seen()])
+    told.add([seen()])
     clock.now += tuning.CAUSES_FORGOTTEN_AFTER + 1
     told.tick()
-    told.take([seen()])
+    told.add([seen()])
     assert [line.getMessage()[:28] for line in caplog.records] == [
         "orders: a record was parked:"
     ] * 2
@@ -251,6 +251,6 @@ def test_a_cause_that_was_not_seen_for_long_is_new_again(told, caplog, clock):
 
 def test_so_many_causes_are_remembered_and_no_more(told, caplog):
     for number in range(tuning.MOST_CAUSES + 10):
-        told.take([seen(error=f"Error{number}")])
+        told.add([seen(error=f"Error{number}")])
     assert len(caplog.records) == tuning.MOST_CAUSES + 1
     assert "(others)" in caplog.records[-1].getMessage()

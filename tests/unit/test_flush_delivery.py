@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from redrive.delivery.flush import Complete, FlushDelivery
-from redrive.delivery.refusing import REFUSED_LONGEST, REFUSED_WAIT, RefusingTopics
+from redrive.delivery.refusing_topics import REFUSED_LONGEST, REFUSED_WAIT, RefusingTopics
 from redrive.errors import LedgerError, PublishError
 from redrive.kafka.errors import BrokerError, publish_error, refusal
 from redrive.processing.outcomes import Outcome, Report, Sent
 from redrive.record import Record, Write
-from redrive.testing.broker import MemoryBroker, MemoryHandover
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker, MemoryHandover
+from redrive.testing.virtual_clock import VirtualClock
 
 
 class Partition:
@@ -62,7 +62,7 @@ class Setup:
         return self.broker.hand_over(writes, alone=alone)
 
     def take(self, report: Report, partition: Partition | None = None) -> None:
-        self.delivery.take(partition or self.partition, report)  # type: ignore[arg-type]  # -- stands for a processor
+        self.delivery.add(partition or self.partition, report)  # type: ignore[arg-type]  # -- stands for a processor
 
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for record in self.broker.records(topic)]

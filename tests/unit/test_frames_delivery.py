@@ -14,13 +14,13 @@ from memory_engine import MemoryTransactions
 
 from redrive import App, RetryPolicy
 from redrive.config import load_settings
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.engines.spark import marks
-from redrive.engines.spark.frames.accounts import RowsError
 from redrive.engines.spark.frames.chunks import Chunk
-from redrive.engines.spark.frames.delivery import Delivery
-from redrive.engines.spark.frames.ready import Lots
-from redrive.engines.spark.frames.refusals import Refusals
+from redrive.engines.spark.frames.frame_session import ArrowBatchSize
+from redrive.engines.spark.frames.range_delivery import RangeDelivery
+from redrive.engines.spark.frames.refused_rows import RefusedRows
+from redrive.engines.spark.frames.row_audit import RowsError
 from redrive.engines.spark.frames.writers import FlushWriter, TransactionWriter
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.spec import Spec
@@ -76,15 +76,15 @@ def nothing_refused() -> dict[str, Any]:
     never: Any = None
     app = App("shop")
     app.frame("orders")(lambda frame: frame)
-    return {"refusals": Refusals(topics, never), "tally": Tally(app)}
+    return {"refused_rows": RefusedRows(topics, never), "tally": Tally(app)}
 
 
 class Kafka(MemoryBroker):
-    """A broker in memory that is read in lots, as Kafka is."""
+    """A broker in memory that is read in batches, as Kafka is."""
 
     reads = 0
 
-    def lots(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+    def batches(self, place: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         self.reads += 1
         yield self.read(place, start, end)
 
@@ -127,7 +127,7 @@ class World:
             known_topics=set(),
             marks=None,
         )
-        return Delivery(
+        return RangeDelivery(
             self.spec,
             process,
             Range(*place, start, end, delay, noted, topic_id="ID"),
@@ -178,7 +178,7 @@ def test_rows_are_written_and_the_end_of_the_range_is_committed_over_its_gaps(wo
     world.send(b"c")
     world.kafka.gap(PLACE, 2)
     delivery = world.delivery(8)
-    delivery.take(rows(row(0, 0), row(1, 1), row(2, 5)))
+    delivery.add(rows(row(0, 0), row(1, 1), row(2, 5)))
     delivery.finish()
     assert world.values("out") == [b"out 0", b"out 1", b"out 5"]
     assert world.committed() == 8
@@ -189,7 +189,7 @@ def test_each_kind_of_outcome_goes_where_it_says(world):
     world.send(b"a", b"b", b"c", b"d")
     delivery = world.delivery(4)
     found = (row(0, 0, "done"), row(1, 1, "park"), row(2, 2, "bury"), row(3, 3))
-    delivery.take(rows(*found))
+    delivery.add(rows(*found))
     delivery.finish()
     assert world.values("out") == [b"out 3"]
     (waiting,) = world.kafka.records("shop.retry.1s")
@@ -207,9 +207,9 @@ def test_each_kind_of_outcome_goes_where_it_says(world):
 def test_causes_are_told_once_what_is_written_for_them_is_durable(world):
     world.send(b"a", b"b", b"c")
     delivery = world.delivery(3)
-    delivery.take(rows(row(0, 0, "park"), row(1, 1, "park")))
+    delivery.add(rows(row(0, 0, "park"), row(1, 1, "park")))
     assert delivery.report().causes == []
-    delivery.take(rows(row(2, 2, "park")))
+    delivery.add(rows(row(2, 2, "park")))
     delivery.finish()
     (parked,) = delivery.report().causes
     assert parked["count"] == 3, "each cause once, however many chunks it came in"
@@ -220,7 +220,7 @@ def test_headers_of_a_message_are_the_users_never_redrives(world):
     headers = [{"key": "user", "value": None}, {"key": "redrive-app", "value": b"other"}]
     sends = [{"topic": "out", "key": None, "value": b"v", "headers": headers}] * 2
     delivery = world.delivery(1)
-    delivery.take(rows(row(0, 0, sends=sends)))
+    delivery.add(rows(row(0, 0, sends=sends)))
     delivery.finish()
     assert [record.headers for record in world.kafka.records("out")] == [(("user", None),)] * 2
 
@@ -233,9 +233,9 @@ def test_a_frame_sends_where_it_has_declared_to_or_its_run_ends(world, sends, re
     delivery = world.delivery(1)
     if refused:
         with pytest.raises(RowsError, match=r"send\(\) to 'out': sends= does not declare it"):
-            delivery.take(rows(row(0, 0)))
+            delivery.add(rows(row(0, 0)))
     else:
-        delivery.take(rows(row(0, 0)))
+        delivery.add(rows(row(0, 0)))
         delivery.finish()
     assert world.values("out") == ([] if refused else [b"out 0"])
 
@@ -254,7 +254,7 @@ def test_a_row_that_did_not_come_out_is_named_and_nothing_behind_it_is_committed
     world.send(b"a", b"b", b"c")
     delivery = world.delivery(3)
     with pytest.raises(RowsError, match=rf"orders\[0\]@{offset} did not come out"):
-        (delivery.take(rows(*found)), delivery.finish())
+        (delivery.add(rows(*found)), delivery.finish())
     # What came out before it may be: that is a matter of time.
     assert (world.committed() or 0) <= offset
 
@@ -271,20 +271,20 @@ def test_a_row_of_another_partition_is_named_and_nothing_is_committed(world, fou
     world.send(b"a", b"b")
     delivery = world.delivery(2)
     with pytest.raises(RowsError, match=r"(orders\[1\]|others\[0\])@1 .* rows of orders\[0\]"):
-        delivery.take(rows(*found))
+        delivery.add(rows(*found))
     assert world.committed() is None
 
 
 def test_a_row_without_an_outcome_is_named(world):
     world.send(b"a", b"b")
     with pytest.raises(RowsError, match=r"orders\[0\]@1 .* no outcome"):
-        world.delivery(2).take(rows(row(0, 0), row(1, 1, None)))
+        world.delivery(2).add(rows(row(0, 0), row(1, 1, None)))
 
 
 def test_an_outcome_that_says_two_things_is_named(world):
     world.send(b"a", b"b")
     with pytest.raises(RowsError, match=r"orders\[0\]@1 .* not all send"):
-        world.delivery(2).take(rows(row(0, 0), row(1, 1, "mixed")))
+        world.delivery(2).add(rows(row(0, 0), row(1, 1, "mixed")))
 
 
 def test_records_that_are_for_another_app_are_passed_in_one_read(world):
@@ -301,7 +301,7 @@ def test_records_that_are_for_another_app_are_passed_in_one_read(world):
         world.kafka.publish([Write("orders", b"k", b"theirs", envelope.headers(()))])
     world.send(b"ours")
     delivery = world.delivery(11)
-    delivery.take(rows(*(row(number, number) for number in range(0, 11, 2))))
+    delivery.add(rows(*(row(number, number) for number in range(0, 11, 2))))
     delivery.finish()
     assert world.committed() == 11
     assert delivery.report().counts == {"done": 6, "skip": 5}
@@ -312,7 +312,7 @@ def test_at_the_deadline_the_rest_is_left_for_the_next_batch(world):
     world.spec = replace(world.spec, batch_deadline=0)
     world.send(b"a", b"b", b"c")
     delivery = world.delivery(3)
-    delivery.take(rows(row(0, 0), row(1, 1)))
+    delivery.add(rows(row(0, 0), row(1, 1)))
     assert delivery.cut
     delivery.finish()
     assert world.committed() == 2
@@ -323,7 +323,7 @@ def test_when_the_run_is_being_stopped_the_rest_is_left(world):
     world.send(b"a", b"b")
     delivery = world.delivery(2)
     world.spec.stop_file.touch()
-    delivery.take(rows(row(0, 0)))
+    delivery.add(rows(row(0, 0)))
     delivery.finish()
     assert (delivery.cut, world.committed()) == (True, 1)
 
@@ -336,7 +336,7 @@ def test_how_late_parked_rows_came_out_is_told(world):
     due = world.clock.now()
     world.clock.advance("2s")
     late = (row(number, number, topic=place.topic, due=due - number) for number in range(3))
-    delivery.take(rows(*late))
+    delivery.add(rows(*late))
     delivery.finish()
     assert delivery.report().lateness == [2001, 2002]
 
@@ -357,7 +357,7 @@ def test_a_record_that_is_not_due_by_its_own_word_ends_the_range_before_it(world
         world.kafka.publish([Write(place.topic, b"k", b"v", envelope.headers(()))])
     world.clock.advance("2s")
     delivery = world.delivery(3, place=place, delay=1000)
-    delivery.take(rows(row(0, 0, topic=place.topic), row(2, 2, topic=place.topic)))
+    delivery.add(rows(row(0, 0, topic=place.topic), row(2, 2, topic=place.topic)))
     delivery.finish()
     assert world.values("out") == [b"out 0"]
     assert world.committed(place) == 1
@@ -367,8 +367,8 @@ def test_what_an_attempt_before_has_committed_is_not_written_again(world):
     world.send(b"a", b"b", b"c")
     world.progress.commit({PLACE: Position(2)})
     delivery = world.delivery(3, again=True)
-    delivery.take(rows(row(0, 0), row(1, 1)))
-    delivery.take(rows(row(2, 2)))
+    delivery.add(rows(row(0, 0), row(1, 1)))
+    delivery.add(rows(row(2, 2)))
     delivery.finish()
     assert world.values("out") == [b"out 2"]
     assert world.committed() == 3
@@ -379,7 +379,7 @@ def test_what_was_committed_for_a_topic_that_was_made_again_is_no_attempt_before
     late = marks.labelled(Position(2), topic_id="the one before", run="run")
     world.progress.commit({PLACE: late})
     delivery = world.delivery(3, again=True)
-    delivery.take(rows(row(0, 0), row(1, 1), row(2, 2)))
+    delivery.add(rows(row(0, 0), row(1, 1), row(2, 2)))
     delivery.finish()
     assert world.values("out") == [b"out 0", b"out 1", b"out 2"]
 
@@ -393,9 +393,7 @@ def either(request, world, monkeypatch) -> World:
     """Whatever makes rows durable."""
     if request.param == "transaction":
         producer = MemoryTransactions(world.kafka, world.app)
-        making = "redrive.engines.spark.frames.delivery"
-        monkeypatch.setattr(f"{making}.TransactionalProducer", lambda *_: producer)
-        monkeypatch.setattr(f"{making}.marks.look", lambda *_: None)
+        monkeypatch.setattr("redrive.engines.spark.marks.producer", lambda *_: producer)
         world.app = App("shop", retry=RetryPolicy("1s"), delivery="transaction")
         world.app.frame("orders")(lambda frame: frame)
     return world
@@ -405,7 +403,7 @@ def test_a_refused_write_holds_its_row_and_those_behind_it(either):
     either.send(b"a", b"b", b"c", b"d")
     delivery = either.delivery(4)
     gone = sends("nowhere")
-    delivery.take(rows(row(0, 0), row(1, 1, "park"), row(2, 2, sends=gone), row(3, 3, sends=gone)))
+    delivery.add(rows(row(0, 0), row(1, 1, "park"), row(2, 2, sends=gone), row(3, 3, sends=gone)))
     delivery.finish()
     report = delivery.report()
     assert either.values("out") == [b"out 0"]
@@ -422,13 +420,13 @@ def test_what_a_run_before_has_noted_as_done_needs_no_row_and_stays_noted(either
     noted = still_at(0, [(1, 2), (4, 5)])
     either.progress.commit({PLACE: noted})
     delivery = either.delivery(6, noted=noted.metadata)
-    delivery.take(rows(row(0, 0), row(2, 2), row(3, 3, sends=sends("away"))))
+    delivery.add(rows(row(0, 0), row(2, 2), row(3, 3, sends=sends("away"))))
     delivery.finish()
     delivery.close()
     assert without_notes(either.progress.committed([PLACE])[PLACE]) == still_at(3, [(4, 5)])
     either.kafka.create("away", 1, {})
     delivery = either.delivery(6, start=3, noted=still_at(3, [(4, 5)]).metadata)
-    delivery.take(rows(row(0, 3, sends=sends("away")), row(2, 5)))
+    delivery.add(rows(row(0, 3, sends=sends("away")), row(2, 5)))
     delivery.finish()
     delivery.close()
     assert without_notes(either.progress.committed([PLACE])[PLACE]) == Position(6)
@@ -438,9 +436,9 @@ def test_what_a_run_before_has_noted_as_done_needs_no_row_and_stays_noted(either
 def test_a_range_ends_at_a_row_that_waits(either):
     either.send(b"a", b"b")
     delivery = either.delivery(2)
-    delivery.take(rows(row(0, 0, sends=sends("nowhere"))))
+    delivery.add(rows(row(0, 0, sends=sends("nowhere"))))
     assert delivery.cut
-    delivery.take(rows(row(1, 1)))  # however much more comes
+    delivery.add(rows(row(1, 1)))  # however much more comes
     delivery.finish()
     assert delivery.report().refused == 1
     assert (either.values("out"), either.committed()) == ([], None)
@@ -451,7 +449,7 @@ def test_a_message_that_its_topic_does_not_take_has_its_row_buried(either):
     either.send(b"a", b"b", b"c")
     delivery = either.delivery(3)
     large = sends("out", b"x" * 500)
-    delivery.take(rows(row(0, 0), row(1, 1, sends=large * 2), row(2, 2)))
+    delivery.add(rows(row(0, 0), row(1, 1, sends=large * 2), row(2, 2)))
     delivery.finish()
     assert either.values("out") == [b"out 0", b"out 2"]
     (letter,) = either.kafka.records("shop.dead")
@@ -468,7 +466,7 @@ def test_a_dead_topic_that_does_not_take_it_holds_its_row(either):
     either.kafka.configure("shop.dead", {"max.message.bytes": "10"})
     either.send(b"a", b"b", b"c")
     delivery = either.delivery(3)
-    delivery.take(rows(row(0, 0), row(1, 1, sends=sends("out", b"x" * 500)), row(2, 2)))
+    delivery.add(rows(row(0, 0), row(1, 1, sends=sends("out", b"x" * 500)), row(2, 2)))
     delivery.finish()
     report = delivery.report()
     assert (either.committed(), report.refused, report.counts) == (1, 1, {"done": 1})
@@ -481,7 +479,7 @@ def test_a_write_that_is_not_allowed_ends_the_run(either):
     either.send(b"a")
     delivery = either.delivery(1)
     with pytest.raises(NotAllowedError, match="grant WRITE on topic out"):
-        (delivery.take(rows(row(0, 0))), delivery.finish())
+        (delivery.add(rows(row(0, 0))), delivery.finish())
     assert either.committed() is None
 
 
@@ -499,7 +497,7 @@ def test_texts_that_are_not_utf8_do_not_end_the_run(world):
     sends = [{"topic": "out", "key": None, "value": b"v", "headers": headers}]
     delivery = world.delivery(2)
     batch = with_bytes(rows(row(0, 0, sends=sends), row(1, 1, "bury")), "name", b"na\xffe")
-    delivery.take(with_bytes(batch, "because", b"bec\xffuse"))
+    delivery.add(with_bytes(batch, "because", b"bec\xffuse"))
     delivery.finish()
     (sent,) = world.kafka.records("out")
     (letter,) = world.kafka.records("shop.dead")
@@ -613,7 +611,7 @@ def transacting(world: World, monkeypatch: pytest.MonkeyPatch, end: int, **more:
 def test_rows_that_send_more_than_one_transaction_takes_are_halved(world, monkeypatch):
     producer, delivery = transacting(world, monkeypatch, 5)
     sends = [{"topic": "out", "key": None, "value": b"v", "headers": None}]
-    delivery.take(rows(*(row(n, n, sends=sends * (9 if n == 4 else 1)) for n in range(5))))
+    delivery.add(rows(*(row(n, n, sends=sends * (9 if n == 4 else 1)) for n in range(5))))
     delivery.finish()
     delivery.close()
     assert producer.commits == [(4, 4), (9, 5)]  # one row's messages are never parted
@@ -624,7 +622,7 @@ def test_rows_that_weigh_more_than_one_transaction_takes_are_halved(world, monke
     producer, delivery = transacting(world, monkeypatch, 4)
     monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 100)
     heavy = [{"topic": "out", "key": None, "value": b"v" * 10_000, "headers": None}]
-    delivery.take(rows(*(row(n, n, sends=heavy) for n in range(4))))
+    delivery.add(rows(*(row(n, n, sends=heavy) for n in range(4))))
     delivery.finish()
     delivery.close()
     assert producer.commits == [(2, 2), (2, 4)]
@@ -655,7 +653,7 @@ def test_records_that_are_not_for_the_handler_do_not_go_into_one_transaction(wor
 def test_fewer_rows_go_to_python_at_once_the_heavier_they_are(row_bytes, rows):
     conf: Any = {"spark.redrive.set.spark.sql.execution.arrow.maxRecordsPerBatch": "true"}
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=conf.get, set=conf.__setitem__))
-    lots = Lots(spark)
+    lots = ArrowBatchSize(spark)
     lots.learn(row_bytes)
     lots.set()
     assert conf["spark.sql.execution.arrow.maxRecordsPerBatch"] == str(rows)
@@ -668,7 +666,7 @@ def test_a_range_tells_how_heavy_its_rows_are(world):
     world.send(b"a", b"b", b"c")
     delivery = world.delivery(3)
     heavy = [{"topic": "out", "key": None, "value": b"x" * 100_000, "headers": None}]
-    delivery.take(rows(row(0, 0, sends=heavy), row(1, 1, sends=heavy)))
-    delivery.take(rows(row(2, 2)))
+    delivery.add(rows(row(0, 0, sends=heavy), row(1, 1, sends=heavy)))
+    delivery.add(rows(row(2, 2)))
     delivery.finish()
     assert 100_000 <= delivery.report().row_bytes <= 101_000

@@ -56,7 +56,7 @@ def test_who_leads_a_topic_is_asked_for_before_its_first_range_and_not_again(mon
 def test_a_range_is_read_by_who_knows_its_topic(monkeypatch, asked):
     log_of = log.KafkaLog(load_settings({"bootstrap": "127.0.0.1:1"}), "app")
     monkeypatch.setattr(log, "make_handle", lambda *_: FakeConsumer(asked, refuses=False))
-    one, other = (log_of.lots(TopicPartition(topic, 0), 0, 1) for topic in "ab")
+    one, other = (log_of.batches(TopicPartition(topic, 0), 0, 1) for topic in "ab")
     next(one), next(other)  # two at a time: two consumers
     other.close(), one.close()
     assert log_of.read(TopicPartition("b", 0), 0, 1)

@@ -16,7 +16,7 @@ from redrive.processing.processor import PartitionProcessor
 from redrive.processing.resources import Resources
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition
-from redrive.testing.clock import VirtualClock
+from redrive.testing.virtual_clock import VirtualClock
 from redrive.tuning import LONG_RUNNING
 
 

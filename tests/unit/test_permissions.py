@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from redrive.app import App
-from redrive.kafka.transactions import transactional_id
+from redrive.kafka.transactional_producer import transactional_id
 from redrive.permissions import (
     Permission,
     Purpose,

@@ -11,7 +11,7 @@ from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition
-from redrive.testing.clock import VirtualClock
+from redrive.testing.virtual_clock import VirtualClock
 from redrive.tuning import QUICK_LOTS, QUICK_RECORD
 
 KEYS = 40

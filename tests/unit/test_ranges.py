@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.engines import starts
+from redrive.engines import offset_reset
+from redrive.engines.offset_reset import View
 from redrive.engines.spark import ranges
 from redrive.engines.spark.ranges import Range
-from redrive.engines.starts import View
 from redrive.ports import Position
 from redrive.record import TopicPartition
 
@@ -68,19 +68,19 @@ def test_ranges_begin_where_progress_is_and_carry_what_was_committed_with_it():
 
 def test_a_first_start_is_from_where_it_was_asked_for():
     views = {PLACES[0]: View(3, 9, None), PLACES[1]: View(0, 0, None)}
-    assert starts.begin_at(views, "earliest") == {PLACES[0]: 3, PLACES[1]: 0}
-    assert starts.begin_at(views, "latest") == {PLACES[0]: 9, PLACES[1]: 0}
+    assert offset_reset.begin_at(views, "earliest") == {PLACES[0]: 3, PLACES[1]: 0}
+    assert offset_reset.begin_at(views, "latest") == {PLACES[0]: 9, PLACES[1]: 0}
 
 
 def test_an_added_partition_begins_at_its_beginning_whatever_was_asked_for():
     views = {PLACES[0]: View(0, 9, Position(9)), PLACES[1]: View(0, 4, None)}
-    assert starts.begin_at(views, "latest") == {PLACES[1]: 0}
+    assert offset_reset.begin_at(views, "latest") == {PLACES[1]: 0}
 
 
 def test_another_topics_progress_says_nothing_of_a_topic_that_was_added():
     other = TopicPartition("other", 0)
     views = {PLACES[0]: View(0, 9, Position(9)), other: View(0, 4, None)}
-    assert starts.begin_at(views, "latest") == {other: 4}
+    assert offset_reset.begin_at(views, "latest") == {other: 4}
 
 
 # What is gone
@@ -88,7 +88,7 @@ def test_another_topics_progress_says_nothing_of_a_topic_that_was_added():
 
 def test_deleted_unread_is_said_with_its_number():
     views = {PLACES[0]: View(10, 20, Position(4)), PLACES[1]: View(10, 20, Position(10))}
-    (lost,) = starts.lost(views)
+    (lost,) = offset_reset.lost(views)
     assert str(lost) == (
         "t[0]: the committed offset is 4, but the log begins at 10: up to 6 records were deleted"
         " unread"
@@ -96,9 +96,11 @@ def test_deleted_unread_is_said_with_its_number():
 
 
 def test_progress_past_the_end_is_said():
-    (lost,) = starts.lost({PLACES[0]: View(0, 3, Position(4))})
+    (lost,) = offset_reset.lost({PLACES[0]: View(0, 3, Position(4))})
     assert "the committed offset is 4, but the log ends at 3: the topic was recreated" in str(lost)
 
 
 def test_progress_at_the_very_end_is_not_lost():
-    assert starts.lost({PLACES[0]: View(0, 4, Position(4)), PLACES[1]: View(0, 4, None)}) == []
+    assert (
+        offset_reset.lost({PLACES[0]: View(0, 4, Position(4)), PLACES[1]: View(0, 4, None)}) == []
+    )

@@ -6,11 +6,11 @@ import pytest
 from memory_engine import MiniSpark, memory_runtime
 
 from redrive import App, RetryPolicy
-from redrive.delivery.refusing import REFUSED_LONGEST, REFUSED_WAIT
+from redrive.delivery.refusing_topics import REFUSED_LONGEST, REFUSED_WAIT
 from redrive.delivery.unit import Tools
 from redrive.delivery.units import Units
 from redrive.engines.spark.news import News
-from redrive.engines.spark.refused import RefusedRanges
+from redrive.engines.spark.refused_ranges import RefusedRanges
 from redrive.engines.spark.task import Task
 from redrive.errors import PublishError
 from redrive.guarantees import GUARANTEES

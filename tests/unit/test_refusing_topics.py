@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-from redrive.delivery.refusing import REFUSED_WAIT, RefusingTopics
+from redrive.delivery.refusing_topics import REFUSED_WAIT, RefusingTopics
 from redrive.errors import PublishError
 from redrive.kafka.errors import publish_error
 from redrive.record import Write

@@ -10,7 +10,7 @@ from redrive import App, Bury, ConfigurationError, InPlace, Record, Retry, Retry
 from redrive.envelope import parse
 from redrive.record import TopicPartition, Write
 from redrive.testing import MemoryBroker, Simulation, VirtualClock
-from redrive.testing.clock import START
+from redrive.testing.virtual_clock import START
 
 USER = (("id", b"\x00\xff"), ("id", None), ("redrive-mine", b"x"))
 

@@ -7,7 +7,7 @@ import pytest
 from redrive import App, InPlace, Retry, RetryPolicy
 from redrive.record import TopicPartition
 from redrive.testing import Simulation
-from redrive.testing.clock import START
+from redrive.testing.virtual_clock import START
 
 
 def app_failing_for(bad=(b"bad",), retry=None, **options):

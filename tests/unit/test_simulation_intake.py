@@ -8,7 +8,7 @@ from redrive import App, RetryPolicy
 from redrive.envelope import Envelope, parse
 from redrive.record import Write
 from redrive.testing import Simulation
-from redrive.testing.clock import START
+from redrive.testing.virtual_clock import START
 
 USER = (("id", b"\x00\xff"), ("id", None), ("redrive-mine", b"x"))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redrive.engines.spark import session
+from redrive.engines.spark import spark_session
 from redrive.engines.spark.slots import enough_slots, slots
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError
@@ -67,19 +67,19 @@ def test_one_slot_is_refused():
 @pytest.mark.parametrize("text", ["true", "True", "TRUE", " true"])
 def test_speculation_is_refused_however_it_is_written(text):
     with pytest.raises(ConfigurationError, match="speculation is on"):
-        session.check(Spark(spark_speculation=text))
+        spark_session.check(Spark(spark_speculation=text))
 
 
 def test_a_session_as_it_should_be():
-    session.check(Spark())
-    session.check(Spark(spark_speculation="False"))
-    session.check(Spark(master="spark://a:1", spark_task_maxFailures="4"))
+    spark_session.check(Spark())
+    spark_session.check(Spark(spark_speculation="False"))
+    spark_session.check(Spark(master="spark://a:1", spark_task_maxFailures="4"))
 
 
 @pytest.mark.parametrize("master", ["local[8]", "local[*]", "local", "local[8, 3]"])
 def test_tasks_that_may_not_fail_are_refused(master):
     with pytest.raises(ConfigurationError, match="a task may not fail often enough"):
-        session.check(Spark(master=master))
+        spark_session.check(Spark(master=master))
 
 
 def test_a_lane_has_its_share_of_the_slots_there_are_now():

@@ -25,7 +25,7 @@ from redrive.processing.turns import Turn
 from redrive.processing.work import PENDING
 from redrive.record import Record, TopicPartition
 from redrive.testing import MemoryBroker, VirtualClock
-from redrive.testing.store import MemoryStore
+from redrive.testing.memory_store import MemoryStore
 from redrive.tuning import QUICK_LOTS
 
 QUICK = 0.000_001

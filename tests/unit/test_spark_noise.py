@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.engines.spark.session import without_last_words
+from redrive.engines.spark.spark_session import without_last_words
 
 TRACE = [
     "Traceback (most recent call last):\n",

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from redrive.config import Settings
-from redrive.engines.spark import session
+from redrive.engines.spark import spark_session
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError, RedriveError
 
@@ -55,7 +55,7 @@ def spec(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_has_everything_is_fine(spark, spec):
-    session.probe(spark, spec)
+    spark_session.check_workers(spark, spec)
 
 
 @pytest.mark.parametrize("package", ["confluent_kafka", "pyarrow", "psycopg"])
@@ -64,7 +64,7 @@ def test_a_package_that_the_workers_lack_is_named(spark, spec, monkeypatch, pack
     with pytest.raises(
         ConfigurationError, match=rf"cannot run shop_.*: .*{package}.*; ship redrive"
     ):
-        session.probe(spark, spec)
+        spark_session.check_workers(spark, spec)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def lacking(monkeypatch):
 
 def test_where_nobody_chose_a_python_it_is_said_how(spark, spec, lacking):
     with pytest.raises(ConfigurationError) as caught:
-        session.probe(spark, spec)
+        spark_session.check_workers(spark, spec)
     assert "they are the first python3 on the path" in str(caught.value)
     assert f"(here {sys.executable}) before the session is made" in str(caught.value)
     assert "PYSPARK_PYTHON" not in os.environ, "which is the user's to set"
@@ -89,13 +89,13 @@ def test_workers_that_run_nothing_at_all_are_told_of_with_their_python(spark, sp
 
     spark.sparkContext.parallelize = parallelize
     with pytest.raises(RedriveError, match=r"No module named 'redrive'.*PYSPARK_PYTHON is not set"):
-        session.probe(spark, spec)
+        spark_session.check_workers(spark, spec)
 
 
 def test_a_python_that_somebody_chose_is_not_questioned(spark, spec, lacking, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/app/bin/python")
     with pytest.raises(ConfigurationError) as caught:
-        session.probe(spark, spec)
+        spark_session.check_workers(spark, spec)
     assert "PYSPARK_PYTHON" not in str(caught.value)
 
 
@@ -105,17 +105,17 @@ def test_a_package_without_the_ledgers_files_is_refused(spark, spec, monkeypatch
 
     monkeypatch.setattr("redrive.ledger.migrating.migrations", migrations)
     with pytest.raises(ConfigurationError, match="redrive/ledger/migrations"):
-        session.probe(spark, spec)
+        spark_session.check_workers(spark, spec)
 
 
 def test_planners_find_what_was_shipped(spark, monkeypatch):
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: "/files")
-    session.reach_planners(spark)
+    spark_session.reach_planners(spark)
     assert spark.sparkContext.environment["PYTHONPATH"] == ""
     spark.sparkContext.environment["PYTHONPATH"] = "/own"
     spark.sparkContext._python_includes = ["redrive.zip", "shop.py"]
     for _ in range(2):  # and runs in one session do not add it again and again
-        session.reach_planners(spark)
+        spark_session.reach_planners(spark)
     found = spark.sparkContext.environment["PYTHONPATH"].split(os.pathsep)
     assert found == ["/own", "/files/redrive.zip", "/files/shop.py", "/files"]
 
@@ -135,7 +135,7 @@ def test_planners_find_what_was_shipped(spark, monkeypatch):
 )
 def test_what_no_session_could_run_is_refused_before_one_starts(master, options):
     with pytest.raises(ConfigurationError, match=r"may not fail often enough|spark\.speculation"):
-        session.check_options(master, options)
+        spark_session.check_options(master, options)
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_what_no_session_could_run_is_refused_before_one_starts(master, options)
     ],
 )
 def test_what_may_be_run_is_not(master, options):
-    session.check_options(master, options)
+    spark_session.check_options(master, options)

@@ -10,7 +10,7 @@ import pytest
 from memory_engine import MiniSpark, WorkerDied, memory_runtime
 
 from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.engines.spark import marks, slices, task
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.slices import TransactionSlice
@@ -96,11 +96,11 @@ def test_a_range_that_one_is_not_allowed_to_read_ends_the_run(monkeypatch):
     spark = mini(copying())
     spark.send("in", *numbers(3))
 
-    def lots(partition, start, end, **options):
+    def batches(partition, start, end, **options):
         raise not_allowed("read in[0]", "TOPIC_AUTHORIZATION_FAILED", "READ on topic in")
         yield
 
-    monkeypatch.setattr(spark.log, "lots", lots)
+    monkeypatch.setattr(spark.log, "batches", batches)
     (report,) = spark.run_task([Range("in", 0, 0, 3)])
     assert "grant READ on topic in;" in report.fatal
 
@@ -159,14 +159,14 @@ def test_a_task_with_nothing_to_do_waits_where_its_records_come(monkeypatch):
     """And not for a while of its own: records that came meanwhile would wait as long."""
     spark = mini(copying())
     spark.send("in", *numbers(20))
-    read, waits = spark.log.lots, []
+    read, waits = spark.log.batches, []
 
-    def lots(partition, start, end, **options):
+    def batches(partition, start, end, **options):
         for lot in read(partition, start, end, **options):
             waits.append((yield []))  # it is on its way
             yield lot
 
-    monkeypatch.setattr(spark.log, "lots", lots)
+    monkeypatch.setattr(spark.log, "batches", batches)
     (report,) = spark.run_task([Range("in", 0, 0, 20)])
     assert report.end == 20
     assert waits == [TASK_READ_WAIT]
@@ -175,16 +175,16 @@ def test_a_task_with_nothing_to_do_waits_where_its_records_come(monkeypatch):
 def test_nobody_waits_for_records_while_others_are_there(monkeypatch):
     spark = mini(copying(), partitions=2)
     spark.send("in", *numbers(5000), partition=1)
-    read, left, waits = spark.log.lots, [5000], []
+    read, left, waits = spark.log.batches, [5000], []
 
-    def lots(partition, start, end, **options):
+    def batches(partition, start, end, **options):
         while partition == PLACE and left[0]:
             waits.append((yield []))
         for lot in read(partition, start, end, **options):
             left[0] -= len(lot)
             yield lot
 
-    monkeypatch.setattr(spark.log, "lots", lots)
+    monkeypatch.setattr(spark.log, "batches", batches)
     spark.run_task([Range("in", 0, 0, 5), Range("in", 1, 0, 5000)])
     assert len(spark.values("out")) == 5000
     assert set(waits) == {0}
@@ -194,14 +194,14 @@ def test_a_range_that_cannot_be_read_ends_alone(monkeypatch):
     spark = mini(copying(), partitions=2)
     for number in range(2):
         spark.send("in", *numbers(50), partition=number)
-    read = spark.log.lots
+    read = spark.log.batches
 
-    def lots(partition, start, end, **options):
+    def batches(partition, start, end, **options):
         yield from read(partition, start, 10 if partition == PLACE else end, **options)
         if partition == PLACE:
             raise OffsetsGoneError(partition, 10)
 
-    monkeypatch.setattr(spark.log, "lots", lots)
+    monkeypatch.setattr(spark.log, "batches", batches)
     gone, other = spark.run_task([Range("in", 0, 0, 50), Range("in", 1, 0, 50)])
     assert (other.end, other.trouble) == (50, "")
     assert gone.end == 10  # what had been read is done
@@ -216,7 +216,7 @@ def test_records_in_flight_are_weighed_and_shared_out_among_the_ranges_of_a_task
     delivery, monkeypatch
 ):
     monkeypatch.setattr(task, "MAX_BYTES_IN_FLIGHT", 2_000_000)
-    monkeypatch.setattr(slices, "RANGE_WINDOW", 40)  # lots of ten
+    monkeypatch.setattr(slices, "RANGE_WINDOW", 40)  # batches of ten
     app = App("app", ordering="unordered", concurrency=4, delivery=delivery)
     read, begun, most = Counter(), Counter(), 0
 
@@ -228,14 +228,14 @@ def test_records_in_flight_are_weighed_and_shared_out_among_the_ranges_of_a_task
         ctx.send("out", b"")
 
     spark = mini(app, partitions=2)
-    all_lots = spark.log.lots
+    all_batches = spark.log.batches
 
-    def lots(partition, start, end, **options):
-        for lot in all_lots(partition, start, end, **options):
+    def batches(partition, start, end, **options):
+        for lot in all_batches(partition, start, end, **options):
             read[partition.partition] += len(lot)
             yield lot
 
-    monkeypatch.setattr(spark.log, "lots", lots)
+    monkeypatch.setattr(spark.log, "batches", batches)
     for number in range(2):
         spark.send("in", *(b"%d" % n + bytes(100_000) for n in range(100)), partition=number)
     spark.run_task([Range("in", 0, 0, 100), Range("in", 1, 0, 100)])
@@ -418,7 +418,7 @@ def test_only_the_prefix_is_committed_and_what_is_beyond_a_gap_is_not():
     spark = mini(app)
     with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
         opened = opened_slice(spark, runtime, 6)
-        opened.take(opened.processor, ended(0, 1, 3, parked=4))
+        opened.add(opened.processor, ended(0, 1, 3, parked=4))
         opened.commit(every=0, last=True)
     assert spark.values("out") == [b"0", b"1"]
     assert spark.committed(PLACE) == Position(2)
@@ -432,7 +432,7 @@ def test_what_a_run_before_has_noted_as_done_stays_noted_until_a_transaction_has
     noted = still_at(0, [(1, 2), (4, 5)])
     with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
         opened = opened_slice(spark, runtime, 7, noted)
-        opened.take(opened.processor, ended(0, 3, 6))
+        opened.add(opened.processor, ended(0, 3, 6))
         opened.commit(every=0, last=True)
     assert spark.values("out") == [b"0"]
     assert spark.committed(PLACE) == still_at(2, [(4, 5)])
@@ -471,10 +471,10 @@ def test_a_transaction_waits_for_all_of_its_records():
     spark = mini(app)
     with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
         opened = opened_slice(spark, runtime, 3)
-        opened.take(opened.processor, ended(0, 1))
+        opened.add(opened.processor, ended(0, 1))
         opened.commit(every=0)
         assert spark.transactions.commits == []
-        opened.take(opened.processor, ended(2))
+        opened.add(opened.processor, ended(2))
         opened.read()  # the end of the range
         opened.commit(every=0)
     assert spark.values("out") == [b"0", b"1", b"2"]
@@ -487,7 +487,7 @@ def test_what_counts_as_done_was_committed():
     spark = mini(app)
     with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
         opened = opened_slice(spark, runtime, 6)
-        opened.take(opened.processor, ended(0, 1, 3, 4, 5))
+        opened.add(opened.processor, ended(0, 1, 3, 4, 5))
         opened.commit(every=0, last=True)
     assert opened.report().counts["done"] == 2
 

@@ -9,8 +9,8 @@ from redrive.cli.topics import as_data, look, undeclared
 from redrive.durations import milliseconds
 from redrive.policy import RetryPolicy
 from redrive.ports import TopicState
-from redrive.testing.broker import BROKER_DEFAULTS, MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import BROKER_DEFAULTS, MemoryBroker
+from redrive.testing.virtual_clock import VirtualClock
 from redrive.topics import (
     HEADER_ROOM,
     MOST_PARTITIONS,

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 
 from redrive import App
-from redrive.delivery.refusing import REFUSED_LONGEST
+from redrive.delivery.refusing_topics import REFUSED_LONGEST
 from redrive.engines.figures import Figures
 from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.partition import Partition
@@ -21,8 +21,8 @@ from redrive.processing.done_beyond import still_at
 from redrive.processing.outcomes import Report
 from redrive.processing.scope import Scope
 from redrive.record import Record, TopicPartition, Write
-from redrive.testing.broker import MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker
+from redrive.testing.virtual_clock import VirtualClock
 
 PLACE = TopicPartition("t", 0)
 START = Position(0)
@@ -104,7 +104,7 @@ class Till:
                 report.sent.append((offset, [write], Record("in", 0, offset)))
             else:
                 report.done.append(offset)
-        self.delivering.take((of or self.partition).processor, report)
+        self.delivering.add((of or self.partition).processor, report)
 
     def finish(self):
         self.delivering.finish([self.partition], monotonic() + 30)
@@ -194,7 +194,7 @@ def test_a_transaction_takes_no_more_than_there_is_room_for(till, monkeypatch, l
     for values, positions in transactions:
         assert not values or positions[PLACE].offset > int(values[-1])
     assert transactions[-1][1] == {PLACE: Position(8)}
-    assert till.partition.kept.records == till.partition.kept.bytes == 0
+    assert till.partition.buffer.records == till.partition.buffer.bytes == 0
 
 
 def test_one_record_with_more_messages_than_fit_has_a_transaction_to_itself(till, monkeypatch):
@@ -204,7 +204,7 @@ def test_one_record_with_more_messages_than_fit_has_a_transaction_to_itself(till
     for offset in (0, 1):
         writes = [Write("out", None, b"%d" % offset)] * 3
         report.sent.append((offset, writes, Record("in", 0, offset)))
-    till.delivering.take(till.partition.processor, report)
+    till.delivering.add(till.partition.processor, report)
     assert till.finish() == [
         ([b"0"] * 3, {PLACE: Position(1)}),
         ([b"1"] * 3, {PLACE: Position(2)}),
@@ -306,7 +306,7 @@ def test_a_refused_write_holds_its_record_and_those_before_it_are_committed(till
     assert till.values == [b"0", b"1", b"2", b"3"]
     assert till.counting.figures.total("done") == 4
     assert (till.delivering.refused, till.delivering.waiting, till.partition.in_flight) == (0, 0, 0)
-    assert (till.failures, till.partition.kept.bytes) == ([], 0)
+    assert (till.failures, till.partition.buffer.bytes) == ([], 0)
     assert b"2" not in [value for values in till.producer.begun_with[:-1] for value in values]
 
 
@@ -401,4 +401,4 @@ def test_what_waits_for_its_transaction_takes_room(till, limits):
     till.producer.may_commit.set()
     till.finish()
     assert not till.partition.wants_pause(*limits)
-    assert till.partition.in_flight == till.partition.kept.bytes == 0
+    assert till.partition.in_flight == till.partition.buffer.bytes == 0

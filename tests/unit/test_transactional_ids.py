@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.kafka.transactions import transactional_id
+from redrive.kafka.transactional_producer import transactional_id
 from redrive.permissions import transactional_prefix
 from redrive.record import TopicPartition
 

@@ -324,7 +324,7 @@ def test_what_waits_for_its_transaction_does_not_keep_a_record_from_being_read_a
     """Else both would wait for each other, for ever: a transaction takes a prefix."""
     made = shop(first=GiveBack(attempts=2, backoff=Backoff("1ms")), max_in_flight=4)
     made.failing = {0}
-    made.bench.partition.kept = SimpleNamespace(records=3, bytes=0)
+    made.bench.partition.buffer = SimpleNamespace(records=3, bytes=0)
     made.bench.step(*messages(0))
     assert made.bench.consumer.paused == [True, False]
     made.failing = set()

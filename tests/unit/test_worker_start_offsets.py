@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redrive import App, RetryPolicy
-from redrive.engines.starts import made_again
+from redrive.engines.offset_reset import made_again
 from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError
@@ -72,7 +72,7 @@ def test_progress_of_the_topic_before_is_dropped_and_said():
     bench = Bench(on_data_loss="continue")
     bench.committed = {PLACES[0]: of("old", 15), PLACES[1]: of("new", 16)}
     assert bench.find() == [10, 16]
-    assert bench.lost == ['topic "in" was deleted and made again']
+    assert bench.lost == ['topic "in" was deleted and recreated']
     assert bench.ids == {"in": "new"}
 
 
@@ -90,7 +90,7 @@ def test_on_data_loss_stop_ends_the_run_again_and_again():
     bench = Bench()
     bench.committed = {PLACES[0]: of("old", 15)}
     for _ in range(2):
-        with pytest.raises(DataLossError, match="made again"):
+        with pytest.raises(DataLossError, match="recreated"):
             bench.find()
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from redrive.app import App
 from redrive.cli.finding import Finding, misconfigured, not_checked, ok, warning, wrong
 from redrive.errors import ConfigurationError
-from redrive.guarantees import GUARANTEES, WITH_DATABASE
+from redrive.guarantees import GUARANTEES
 from redrive.ledger.names import DEFAULT_SCHEMA
 from redrive.secret import Dsn
 
@@ -27,7 +27,7 @@ def check_database(
     dsn: Dsn | None, app: App | None, schema: str = DEFAULT_SCHEMA
 ) -> Iterator[Finding]:
     """Reachable, new enough, with the privileges that the app needs; and its clock."""
-    needed = app is not None and app.delivery in WITH_DATABASE
+    needed = app is not None and app.guarantee.database
     if dsn is None:
         yield _no_database(app, needed=needed)
         return

@@ -25,7 +25,7 @@ from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.rdkafka import ConfigResource, ResourceType
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.record import TopicPartition, Write
 from redrive.topics import Plan, TopicPlan
 

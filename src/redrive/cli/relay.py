@@ -99,5 +99,5 @@ def _run(app: str, settings: Settings, options: _Options, *, until_empty: bool) 
                 say_error(error)
                 raise typer.Exit(1) from None
         console.print(f"published {sum(relay.figures.published.values())} rows")
-    if until_empty and not stopping.wanted and relay.refusals.reasons():
+    if until_empty and not stopping.wanted and relay.held_back.reasons():
         raise typer.Exit(1)

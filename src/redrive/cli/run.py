@@ -264,10 +264,10 @@ def _arguments(bootstrap: str | None, spark_conf: list[str]) -> SettingsArgument
 def _run(target: str, options: Options, arguments: SettingsArguments, around: Around) -> None:
     require_spark()
     from redrive.engines import preflight
-    from redrive.engines.spark import queries, session
+    from redrive.engines.spark import queries, spark_session
 
     app, settings = preflight.load(target, "spark", arguments)
-    session.check_options(around.master, settings.spark)
+    spark_session.check_options(around.master, settings.spark)
     console = console_for(around.logs["log_format"])
     with Stopping() as stopping:
         with steps(console) as say:

@@ -40,7 +40,7 @@ def start_spark(
 
     With `connector`, it can read Kafka itself, for frame handlers.
     """
-    from redrive.engines.spark.session import session
+    from redrive.engines.spark.spark_session import session
     from redrive.spark import connector_jars
 
     given = {

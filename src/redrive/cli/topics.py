@@ -51,7 +51,7 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     """
     from redrive.engines.left_behind import left_behind
     from redrive.kafka.admin import Admin
-    from redrive.kafka.topics import KafkaTopics
+    from redrive.kafka.topic_admin import KafkaTopics
 
     app = load_app(target)
     given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}

@@ -35,7 +35,7 @@ def equip(
     if not guarantee.database:
         return None
     require_psycopg()
-    from redrive.ledger.store import PostgresStore
+    from redrive.ledger.postgres_store import PostgresStore
 
     store = PostgresStore(
         settings.dsn(),

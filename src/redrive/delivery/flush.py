@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive import failpoints
 from redrive.clock import steady
-from redrive.delivery.held import Held
 from redrive.delivery.items import Item, Key, blamed, instead, items_of, keys_of, report_of
-from redrive.delivery.refusing import RefusingTopics, Waiting
+from redrive.delivery.refusing_topics import RefusingTopics, Waiting
+from redrive.delivery.waiting_items import WaitingItems
 from redrive.errors import PublishError, RedriveError
 from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Write
@@ -41,7 +41,7 @@ class _OnTheWay(NamedTuple):
 class FlushDelivery:
     """At least once: everything is durable before its offset is complete.
 
-    `take` only takes note. `pump` hands over, in one thread, all that has come in between, once
+    `add` only notes it. `pump` hands over, in one thread, all that has come in between, once
     what was handed over before is durable: nobody waits for the broker as long as there is work.
 
     What becomes of refused writes depends on why (`errors.Refusal`). A record whose message its
@@ -65,24 +65,28 @@ class FlushDelivery:
         """Refused once: they are tried by themselves, beside what is on its way."""
         self._beside: _OnTheWay | None = None
         self._topics = topics or RefusingTopics(publisher.refusing, clock)
-        self._held = Held(self._topics)
+        self._waiting_items = WaitingItems(self._topics)
         self._keys: set[Key] = set()
         """Those of all that wait: nobody overtakes a message of its key."""
-        self.taken = 0
-        """How many reports were taken."""
+        self.added = 0
+        """How many reports were added."""
         self.settled = 0
         """How many of them, in the order in which they came, are durable or refused."""
 
-    def take(self, processor: PartitionProcessor, report: Report) -> None:
+    def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes."""
         self._noted.append((processor, report))
-        self.taken += 1
+        self.added += 1
 
     @property
     def refused(self) -> int:
         """How many records wait because what was to be written for them was refused."""
         beside = self._beside
-        return len(self._held) + len(self._again) + (0 if beside is None else len(beside.items))
+        return (
+            len(self._waiting_items)
+            + len(self._again)
+            + (0 if beside is None else len(beside.items))
+        )
 
     def refused_of(self, processor: PartitionProcessor) -> Waiting:
         """Those of one partition."""
@@ -94,7 +98,7 @@ class FlushDelivery:
     def _waiting(self) -> list[Item]:
         """All records whose writes were refused, with those behind them."""
         beside = [] if self._beside is None else self._beside.items
-        return [*beside, *self._again, *self._held.items]
+        return [*beside, *self._again, *self._waiting_items.items]
 
     @property
     def refusal(self) -> str:
@@ -111,10 +115,10 @@ class FlushDelivery:
 
         With `wait`, up to that many seconds are given to what is on its way.
         """
-        if waiting := len(self._held):
-            again, behind = self._held.due(steady(self._clock), trying=self._trying)
+        if waiting := len(self._waiting_items):
+            again, behind = self._waiting_items.due(steady(self._clock), trying=self._trying)
             self._again += again
-            if behind or len(self._held) + len(again) < waiting:  # or some have gone
+            if behind or len(self._waiting_items) + len(again) < waiting:  # or some have gone
                 self._note_again(behind)
         complete = [] if self._on_the_way else self._hand_over()
         if self._beside is None and self._again:
@@ -136,7 +140,7 @@ class FlushDelivery:
 
     def next_due(self) -> int | None:
         """When refused writes will be tried again."""
-        due = self._held.next_due(trying=self._trying)
+        due = self._waiting_items.next_due(trying=self._trying)
         return None if due is None else due + self._clock.was_set()
 
     @property
@@ -174,7 +178,7 @@ class FlushDelivery:
         for item in items_of(processor, report):
             keys = keys_of(item)
             if keys & self._keys or any(write.topic in shut for write in item.writes):
-                self._held.hold_behind(item)
+                self._waiting_items.hold_behind(item)
                 self._keys |= keys
             else:
                 rest.append(item)
@@ -208,7 +212,7 @@ class FlushDelivery:
                 if len(others) < len(reasons) and not keys & blocked:
                     self._again.append(item)  # a batch is refused for one that is in it
                 else:
-                    self._held.hold(item, others)
+                    self._waiting_items.hold(item, others)
                     blocked |= keys
             complete = self._settled(fine)
         else:
@@ -227,7 +231,7 @@ class FlushDelivery:
                 fine.append(item)
             else:
                 self._refused(item, reasons)
-        self._note_again(self._held.taken(fine))
+        self._note_again(self._waiting_items.taken(fine))
         return self._settled(fine)
 
     def _note_again(self, behind: list[Item]) -> None:
@@ -235,14 +239,14 @@ class FlushDelivery:
         self._keys = {key for item in self._waiting for key in keys_of(item)}
         for item in reversed(behind):
             self._noted.appendleft((item.processor, report_of([item])))
-            self.taken += 1
+            self.added += 1
 
     def _refused(self, item: Item, reasons: Sequence[PublishError]) -> None:
         """Decide about a record whose writes were refused also by themselves."""
         why = dict(zip(map(id, item.writes), reasons, strict=False))
         other = instead(item, why, self._clock.now())
         if other is None:
-            self._held.hold(item, reasons)
+            self._waiting_items.hold(item, reasons)
         else:
             self._again.append(other)
 
@@ -272,7 +276,7 @@ class FlushDelivery:
         for item in items:
             if item.outcome is not None and _is_buried(item.outcome):
                 why = PublishError("dead letters cannot be forgotten in the inbox yet")
-                self._held.hold(item, [why])
+                self._waiting_items.hold(item, [why])
                 self._keys |= keys_of(item)
             else:
                 rest.append(item)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from redrive.processing.outcomes import Outcome, Report
 
 if TYPE_CHECKING:
-    from redrive.delivery.refusing import RefusingTopics
+    from redrive.delivery.refusing_topics import RefusingTopics
     from redrive.errors import PublishError
     from redrive.processing.processor import PartitionProcessor
     from redrive.processing.work import Work

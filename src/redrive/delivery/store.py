@@ -1,8 +1,8 @@
 """Stores: where a unit of work keeps what it did, in one transaction with what handlers do.
 
-Two implementations, in PostgreSQL (`redrive.ledger.store`) and in memory (`redrive.testing.store`),
-and one contract suite for both. Methods are coroutines, so that a unit of work is written once:
-those of a session that is not async never wait, and run without event loop.
+Two implementations, in PostgreSQL (`ledger/postgres_store.py`) and in memory
+(`testing/memory_store.py`), and one contract suite for both. Methods are coroutines, so that a unit
+of work is written once: those of a session that is not async never wait, and need no event loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Transactions: what is written for a prefix of a partition and the progress up to there, as one.
 
 Those of the worker, of a task and of frames. What waits for its transaction differs: records are
-kept by offset, and cut where a transaction ends (`kept.py`); rows come in the order in which they
-were read, as columns, and are chunks already (`engines/spark/frames/chunks.py`).
+kept by offset, and cut where a transaction ends (`transaction_buffer.py`); rows come in the order
+in which they were read, as columns, and are chunks already (`engines/spark/frames/chunks.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from redrive.delivery.refusing import RefusingTopics, raise_unless_refused
+from redrive.delivery.refusing_topics import RefusingTopics, raise_unless_refused
 from redrive.errors import PublishError
 
 if TYPE_CHECKING:
-    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.ports import Position
     from redrive.record import TopicPartition, Write
 

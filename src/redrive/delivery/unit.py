@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from redrive import failpoints
 from redrive.delivery import claims
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session
 from redrive.errors import Conflict, NoIdError, PublishError, RedriveError, Undecodable
 from redrive.guarantees import Guarantee

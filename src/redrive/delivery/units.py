@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.clock import steady
 from redrive.coroutines import run_sync
-from redrive.delivery.blamed import Blamed
 from redrive.delivery.claims import inbox_id
-from redrive.delivery.refusing import Waiting
+from redrive.delivery.refused_works import RefusedWorks
+from redrive.delivery.refusing_topics import Waiting
 from redrive.delivery.store import (
     InboxId,
     Marks,
@@ -65,7 +65,7 @@ class Units:
         """Of lots whose function may hang: how far they have come."""
         self._stuck: dict[Work, int] = {}
         """How long records waited last that cannot be committed even alone."""
-        self._blamed = Blamed(tools.topics)
+        self._blamed = RefusedWorks(tools.topics)
         self._lost: dict[Work, int] = {}
         """How often the database was lost while they were handled, since it was last committed."""
 

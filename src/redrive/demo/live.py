@@ -14,7 +14,7 @@ from redrive.demo.live_shop import app
 from redrive.envelope import Envelope, parse
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.record import Record, TopicPartition, Write
 from redrive.topics import OUTAGE, apply, plan_topics, topic_names
 

@@ -43,11 +43,11 @@ class CauseLog:
         self._said_at = clock()
         self._lock = Lock()
 
-    def take(self, seen: Iterable[Seen]) -> None:
+    def add(self, seen: Iterable[Seen]) -> None:
         """Add what was counted; new causes are logged at once."""
         with self._lock:
             for each in seen:
-                self._take(each)
+                self._add(each)
         self.tick()
 
     def tick(self) -> None:
@@ -68,7 +68,7 @@ class CauseLog:
                 elif now - state.at > CAUSES_FORGOTTEN_AFTER:
                     del self._states[cause]
 
-    def _take(self, seen: Seen) -> None:
+    def _add(self, seen: Seen) -> None:
         cause, now = seen.cause, self._clock()
         state = self._states.get(cause)
         if state is None and len(self._states) >= MOST_CAUSES:

@@ -64,6 +64,11 @@ class Lateness:
     """The sum, in milliseconds."""
 
 
+def drained(lateness: deque[int]) -> list[int]:
+    """What was noted so far, and is not to be counted again; others may add to it meanwhile."""
+    return [lateness.popleft() for _ in range(len(lateness))]
+
+
 class Figures:
     """What a run has done so far. Thread-safe."""
 

@@ -14,7 +14,7 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
 
 
 def left_behind(app: App, settings: Settings, admin: Admin) -> dict[str, int]:
@@ -31,7 +31,7 @@ def waiting(
 
     If this user may not read the group's offsets, it is how many records there are.
     """
-    places = [TopicPartition(name, n) for name, count in topics.items() for n in range(count)]
+    places = partitions_of(topics)
     at = _offsets(group, places, settings, admin)
     found = dict.fromkeys(topics, 0)
     with closing(KafkaLog(settings, group, admin=admin)) as log:

@@ -16,7 +16,7 @@ from redrive.errors import NotReadyError, RedriveError
 from redrive.kafka.admin import Admin, pause
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.granted import granted
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
 from redrive.permissions import Granted, lacking, permissions
 from redrive.topics import topic_names

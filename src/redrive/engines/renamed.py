@@ -25,7 +25,7 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position
 from redrive.processing.done_beyond import METADATA_LIMIT, PREFIX, decode, encode
 from redrive.processing.notes import BEGUN, MOVED, RUN, TOPIC, noted, with_note
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
 from redrive.tuning import (
     RENAMED_MOST_GROUPS,
     RENAMED_SIDE_BY_SIDE,
@@ -171,9 +171,8 @@ class Names:
             return {}
         with closing(KafkaLog(self._settings, self._app.name, admin=self._admin)) as log_:
             ids = log_.topics(topics)
-            bounds = log_.all_bounds(
-                [TopicPartition(name, n) for name, (_, count) in ids.items() for n in range(count)]
-            )
+            counts = {name: count for name, (_, count) in ids.items()}
+            bounds = log_.all_bounds(partitions_of(counts))
         return {
             place: with_note(Position(begin), TOPIC, ids[place.topic][0])
             for place, (begin, _) in bounds.items()
@@ -203,9 +202,7 @@ class Names:
 
         With `stable`, what is pending in a transaction is waited for.
         """
-        places = [
-            TopicPartition(each, n) for each in topics for n in range(self._counts.get(each, 0))
-        ]
+        places = partitions_of({each: self._counts.get(each, 0) for each in topics})
         reader = partial(KafkaProgress, admin=self._admin, stable=stable)
         with closing(reader(self._settings, name)) as progress:
             found = progress.committed(places)

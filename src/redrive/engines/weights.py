@@ -1,6 +1,6 @@
 """Weights: how many bytes of a partition's records are in flight.
 
-Counted from the first incomplete record, lot by lot: an upper bound, never too little.
+Counted from the first incomplete record, batch by batch: an upper bound, never too little.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ def weight(records: Sequence[Record]) -> int:
 
 
 class Weights:
-    """The lots received from one partition."""
+    """The batches received from one partition."""
 
     def __init__(self) -> None:
-        self._lots: deque[tuple[int, int]] = deque()
+        self._batches: deque[tuple[int, int]] = deque()
         self._bytes = 0
 
     def add(self, records: Sequence[Record]) -> None:
-        """Add a lot."""
+        """Add a batch."""
         size = weight(records)
-        self._lots.append((records[-1].offset, size))
+        self._batches.append((records[-1].offset, size))
         self._bytes += size
 
     def went_back(self, offset: int) -> None:
         """Forget everything from that offset on: it will be read again."""
-        lots = self._lots
-        while lots and lots[-1][0] >= offset:
-            self._bytes -= lots.pop()[1]
+        batches = self._batches
+        while batches and batches[-1][0] >= offset:
+            self._bytes -= batches.pop()[1]
 
     def from_offset(self, prefix: int) -> int:
         """The bytes from that offset on; everything before it is complete."""
-        lots = self._lots
-        while lots and lots[0][0] < prefix:
-            self._bytes -= lots.popleft()[1]
+        batches = self._batches
+        while batches and batches[0][0] < prefix:
+            self._bytes -= batches.popleft()[1]
         return self._bytes

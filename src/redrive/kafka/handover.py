@@ -79,24 +79,24 @@ class Outlet:
     def hand_over(self, writes: Sequence[Write]) -> KafkaHandover:
         """Begin to write all of them, in their order."""
         handed = KafkaHandover(writes, self)
-        self.take(writes, handed.refused)
+        self.produce(writes, handed.refused)
         with self._lock:  # only now: nobody was waiting for it before
             self._handed += 1
             handed.number = self._handed
         return handed
 
-    def take(self, writes: Sequence[Write], refused: list[Refused]) -> None:
+    def produce(self, writes: Sequence[Write], refused: list[Refused]) -> None:
         """Begin to write these, in order; those that are not accepted go to `refused`."""
         for part in writes.parts if isinstance(writes, Messages) else (writes,):
             if isinstance(part, Columns):
-                self._take_columns(part, refused)
+                self._produce_columns(part, refused)
             else:
-                self._take(part, refused)
+                self._produce(part, refused)
 
     # librdkafka reports only failures, each to its message's own callback: a message's content
     # does not identify it. A bound method is the cheapest callback that knows its write.
 
-    def _take(self, writes: Iterable[Write], refused: list[Refused]) -> None:
+    def _produce(self, writes: Iterable[Write], refused: list[Refused]) -> None:
         produce, report = self.producer.produce, _reporter(refused)
         for write in writes:
             topic, key, value, headers, partition, timestamp = write
@@ -122,7 +122,7 @@ class Outlet:
                     refused.append(Refused(write, error, partition))
                 break
 
-    def _take_columns(self, columns: Columns, refused: list[Refused]) -> None:
+    def _produce_columns(self, columns: Columns, refused: list[Refused]) -> None:
         topic, produce, report_write = columns.topic, self.producer.produce, _reporter(refused)
 
         def report(number: int, error: KafkaError, message: Message) -> None:
@@ -132,7 +132,7 @@ class Outlet:
             try:
                 produce(topic, value, key, _ANY_PARTITION, MethodType(report, number))
             except (BufferError, KafkaException, *_UNWRITABLE):
-                self._take([columns.writes[number]], refused)
+                self._produce([columns.writes[number]], refused)
 
 
 def _check_names(headers: Headers) -> None:

@@ -44,8 +44,8 @@ from redrive.kafka.records import records_of
 from redrive.record import Record, TopicPartition
 from redrive.tuning import BROKER_PATIENCE, READ_AT_ONCE, READ_SILENCE
 
-Lots: TypeAlias = Generator[list[Record], float | None]
-"""Records as they are read, lot by lot; send() sets how long to wait for the next one."""
+Batches: TypeAlias = Generator[list[Record], float | None]
+"""Records as they are read, batch by batch; send() sets how long to wait for the next one."""
 
 _error: Final = Message.error
 _WITHOUT_LEADER: Final = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION")
@@ -152,9 +152,9 @@ class KafkaLog:
 
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
         """The records with start <= offset < end; all of them, or an error."""
-        return [record for lot in self.lots(partition, start, end) for record in lot]
+        return [record for batch in self.batches(partition, start, end) for record in batch]
 
-    def lots(
+    def batches(
         self,
         partition: TopicPartition,
         start: int,
@@ -162,10 +162,10 @@ class KafkaLog:
         *,
         size: int = READ_AT_ONCE,
         wait: float = READ_SILENCE,
-    ) -> Lots:
+    ) -> Batches:
         """The same as they arrive, so that a large range need not be held in memory.
 
-        A lot is empty if nothing arrived for `wait` seconds, or for as long as was sent for the
+        A batch is empty if nothing arrived for `wait` seconds, or for as long as was sent for the
         next one. A caller that passes 0 has other things to do, and decides by itself how long a
         silence may last.
         """
@@ -176,7 +176,7 @@ class KafkaLog:
         consumer.assign([_kafkas(partition, start)])
         reading = _Reading(partition, end, start)
         try:
-            yield from self._lots(consumer, reading, size, wait)
+            yield from self._batches(consumer, reading, size, wait)
         finally:
             # An assigned consumer would keep fetching, for nobody.
             consumer.unassign()
@@ -193,21 +193,23 @@ class KafkaLog:
         for reader in idle:
             reader.consumer.close()
 
-    def _lots(self, consumer: Consumer, reading: _Reading, size: int, wait: float) -> Lots:
+    def _batches(self, consumer: Consumer, reading: _Reading, size: int, wait: float) -> Batches:
         partition, end = reading.partition, reading.end
         sent: float | None = None
         while True:
             messages = _next(consumer, size, wait if sent is None else sent)
-            lot, reading.reached, progressed = _sort_out(messages, partition, end, reading.reached)
+            batch, reading.reached, progressed = _sort_out(
+                messages, partition, end, reading.reached
+            )
             if progressed:
                 reading.silent_since = None
             elif reading.silent_since is None:
-                # Not since the last lot: a slow reader is not a silent broker.
+                # Not since the last batch: a slow reader is not a silent broker.
                 reading.silent_since, reading.asked = time.monotonic() - wait, 0.0
             if wait:
                 self._check_silence(reading)
-            if lot or not progressed:
-                sent = yield lot
+            if batch or not progressed:
+                sent = yield batch
             if reading.reached >= end:
                 return
 
@@ -347,7 +349,7 @@ def _list_since(
 
 
 def _next(consumer: Consumer, size: int, wait: float) -> list[Message]:
-    """Wait for one message, and take what else is there: `consume` would wait for a full lot."""
+    """Wait for one message, and take what else is there: `consume` would wait for a full batch."""
     message = consumer.poll(wait)
     if message is None:
         return []
@@ -359,24 +361,24 @@ def _sort_out(
 ) -> tuple[list[Record], int, bool]:
     """The records before the end, how far the log was seen, and whether anything was new."""
     if messages and not any(map(_error, messages)) and (messages[-1].offset() or 0) < end:
-        lot = records_of(messages, partition)  # only records, as nearly always
-        return lot, lot[-1].offset + 1, True
-    lot = []
+        batch = records_of(messages, partition)  # only records, as nearly always
+        return batch, batch[-1].offset + 1, True
+    batch = []
     before = reached
     for message in messages:
         error = message.error()
         if error is None:
             offset = message.offset() or 0
             if offset >= end:
-                return lot, end, True
-            lot += records_of([message], partition)
+                return batch, end, True
+            batch += records_of([message], partition)
             reached = offset + 1
         elif error.name() == "_PARTITION_EOF":
             # Right after a leader change the log may seem shorter than it is: not the end yet.
             reached = max(reached, message.offset() or 0)
         else:
             _raise_unless_passing(error, partition, reached)
-    return lot, reached, reached > before
+    return batch, reached, reached > before
 
 
 def _raise_unless_passing(error: KafkaError, partition: TopicPartition, reached: int) -> None:

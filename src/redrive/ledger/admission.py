@@ -14,8 +14,8 @@ from redrive.errors import PublishError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import MissingTopicError, NotAllowedError, publish_error
 from redrive.kafka.rdkafka import TopicDescription
-from redrive.kafka.topics import topic_settings
-from redrive.ledger.refusals import Taken
+from redrive.kafka.topic_admin import topic_settings
+from redrive.ledger.held_back import Taken
 from redrive.record import Write
 from redrive.tuning import RELAY_ADMISSION_PATIENCE
 

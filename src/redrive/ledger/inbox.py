@@ -9,8 +9,8 @@ from typing import Final
 from psycopg import sql
 
 from redrive.delivery.store import Claim, Found, InboxId, Marks, StoreBusyError
+from redrive.ledger.connection import Connection, Query
 from redrive.ledger.names import DEFAULT_SCHEMA, lock_class
-from redrive.ledger.wires import Query, Wire
 from redrive.tuning import CLAIM_TRIES, EXPIRED_AT_ONCE
 
 
@@ -34,7 +34,7 @@ class Inbox:
             _EXPIRE.format(table=table[name], skip=skip[name]) for name in sorted(expires)
         ]
 
-    async def claim(self, wire: Wire, claims: Sequence[Claim]) -> dict[InboxId, Found]:
+    async def claim(self, connection: Connection, claims: Sequence[Claim]) -> dict[InboxId, Found]:
         """Record ids, in order, as done; returns what was known of those that are not new."""
         found: dict[InboxId, Found] = {}
         wanted = list(claims)
@@ -43,12 +43,14 @@ class Inbox:
             # transaction. Whoever has noted one of them and not ended yet is waited for.
             names, *rest = zip(*wanted, strict=True)
             columns = (*_columns(names), *map(list, rest))
-            rows = await wire.fetch(self._insert, (self._app, *columns))
+            rows = await connection.fetch(self._insert, (self._app, *columns))
             if len(rows) == len(wanted):
                 return found
             new = set(starmap(InboxId, rows))
             others = [claim.id for claim in wanted if claim.id not in new]
-            for scope, name, *known in await wire.fetch(self._look, (self._app, *_columns(others))):
+            for scope, name, *known in await connection.fetch(
+                self._look, (self._app, *_columns(others))
+            ):
                 found[InboxId(scope, name)] = Found(*known)
             wanted = [claim for claim in wanted if claim.id not in new and claim.id not in found]
             if not wanted:
@@ -56,35 +58,37 @@ class Inbox:
             # There a moment ago, and gone now: its owner forgot it, or it expired.
         raise StoreBusyError(f"the id {wanted[0].id} comes and goes: others keep handling it")
 
-    async def mark(self, wire: Wire, marks: Marks) -> None:
+    async def mark(self, connection: Connection, marks: Marks) -> None:
         """Record the outcome of claimed ids that are not simply done."""
         changes = [(*claim.id, "done", claim.attempt, claim.fingerprint) for claim in marks.done]
         changes += [(*name, "parked", attempt, None) for name, attempt in marks.parked]
         if changes:
             changes.sort(key=lambda change: change[:2])
-            await wire.fetch(self._update, (*map(list, zip(*changes, strict=True)), self._app))
+            await connection.fetch(
+                self._update, (*map(list, zip(*changes, strict=True)), self._app)
+            )
         if marks.forgotten:
-            await wire.fetch(self._delete, (self._app, *_columns(marks.forgotten)))
+            await connection.fetch(self._delete, (self._app, *_columns(marks.forgotten)))
         if marks.no_longer_parked:
             parked = _columns(sorted(marks.no_longer_parked))
-            await wire.fetch(self._delete_parked, (self._app, *parked))
+            await connection.fetch(self._delete_parked, (self._app, *parked))
 
-    async def expire(self, wire: Wire, older_than: int) -> bool:
+    async def expire(self, connection: Connection, older_than: int) -> bool:
         """Delete some ids older than that, in milliseconds; True: there may be more."""
-        block = await wire.enter()
+        block = await connection.enter()
         try:
             key = (self._expire_lock, 0)
-            [(alone,)] = await wire.fetch(_TRY_LOCK, key)
+            [(alone,)] = await connection.fetch(_TRY_LOCK, key)
             counts = [0]
             if alone:
                 for query in self._expire:
                     parameters = (self._app, older_than, EXPIRED_AT_ONCE)
-                    [(count,)] = await wire.fetch(query, parameters)
+                    [(count,)] = await connection.fetch(query, parameters)
                     counts.append(count)
         except BaseException as error:
-            await wire.leave(block, error)
+            await connection.leave(block, error)
             raise
-        await wire.leave(block)
+        await connection.leave(block)
         return max(counts) >= EXPIRED_AT_ONCE
 
 

@@ -41,22 +41,22 @@ class Lease:
         """Take free shards and release excess ones; only between transactions."""
         share = -(-SHARDS // self._members())
         if len(self.shards) > share:
-            self._give(self.shards[share:])
+            self._release(self.shards[share:])
         elif len(self.shards) < share:
-            self._take(share - len(self.shards))
+            self._acquire(share - len(self.shards))
 
     def _members(self) -> int:
         row = self._cursor.execute(_MEMBERS, (self._member_class & _UNSIGNED,)).fetchone()
         return max(1, row[0] if row else 1)
 
-    def _give(self, shards: list[int]) -> None:
+    def _release(self, shards: list[int]) -> None:
         self._cursor.execute(
             "select pg_advisory_unlock(%s, shard) from unnest(%s::integer[]) shard",
             (self._shard_class, shards),
         )
         self.shards = [shard for shard in self.shards if shard not in shards]
 
-    def _take(self, most: int) -> None:
+    def _acquire(self, most: int) -> None:
         others = [shard for shard in range(SHARDS) if shard not in self.shards]
         random.shuffle(others)  # so that relays that start together do not ask for the same ones
         self._cursor.execute(

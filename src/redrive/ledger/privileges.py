@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from redrive.guarantees import Guarantee
-from redrive.ledger.wires import Query, Row
+from redrive.ledger.connection import Query, Row
 
 Privileges = Mapping[str, Sequence[str]]
 """By table."""

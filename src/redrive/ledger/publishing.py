@@ -14,7 +14,7 @@ from redrive.kafka.errors import BrokerError, is_of_one_message, may_be_for_anot
 from redrive.kafka.handover import TAKEN_BACK, KafkaHandover, Refused
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.ledger.admission import Admission
-from redrive.ledger.refusals import Taken
+from redrive.ledger.held_back import Taken
 from redrive.tuning import RELAY_PING, RELAY_PRODUCER_BATCH, RELAY_PUBLISH_POLL
 
 _DEFAULTS: Final[dict[str, Plain]] = {

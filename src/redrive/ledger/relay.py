@@ -20,12 +20,12 @@ import psycopg
 from redrive.config import Settings
 from redrive.errors import LedgerError
 from redrive.ledger import privileges
+from redrive.ledger.held_back import HeldBack, Taken
 from redrive.ledger.lease import Lease, open_session
 from redrive.ledger.migrating import require
+from redrive.ledger.outbox_reader import OutboxReader
 from redrive.ledger.publishing import KafkaAwayError, Publishing, Refusal
-from redrive.ledger.refusals import Refusals, Taken
 from redrive.ledger.relay_figures import RelayFigures
-from redrive.ledger.taking import Outgoing
 from redrive.tuning import (
     RELAY_BALANCE,
     RELAY_BATCH,
@@ -59,7 +59,7 @@ class Relay:
         self.app = app
         self.settings = settings
         self.figures = RelayFigures()
-        self.refusals = Refusals(time.monotonic)
+        self.held_back = HeldBack(time.monotonic)
         self._stopping = stopping
         self._lease_seconds = lease_seconds
         self._batch = batch
@@ -116,7 +116,7 @@ class Relay:
 
     def _work(self, connection: Connection, *, until_empty: bool) -> None:
         lease = Lease(connection, self.app, self.settings.ledger_schema)
-        outgoing = Outgoing(connection, self.app, self.settings.ledger_schema)
+        outbox = OutboxReader(connection, self.app, self.settings.ledger_schema)
         balanced = -RELAY_BALANCE
         while not self._stopping():
             now = self.figures.alive = time.monotonic()
@@ -124,10 +124,10 @@ class Relay:
                 lease.balance()
                 self.figures.shards = len(lease.shards)
                 balanced = now
-            found = self._publish(connection, outgoing, lease.shards)
+            found = self._publish(connection, outbox, lease.shards)
             self._is_well()
             if not found:
-                if until_empty and outgoing.is_empty(self.refusals.now()):
+                if until_empty and outbox.is_empty(self.held_back.now()):
                     return
                 self._wait_for_word(connection)
 
@@ -140,7 +140,7 @@ class Relay:
         for _ in connection.notifies(timeout=0):
             pass
 
-    def _publish(self, connection: Connection, outgoing: Outgoing, shards: list[int]) -> bool:
+    def _publish(self, connection: Connection, outbox: OutboxReader, shards: list[int]) -> bool:
         """Run one transaction; returns whether there was anything to do."""
         batch: list[Taken] = []
         refused: list[Refusal] = []
@@ -150,9 +150,9 @@ class Relay:
             connection.execute("select 1")
             self.figures.alive = time.monotonic()
 
-        def take() -> list[Taken]:
+        def fetch() -> list[Taken]:
             most = min(RELAY_CHUNK, self._batch - len(batch))
-            taken = outgoing.take(shards, most, self.refusals.now())
+            taken = outbox.fetch(shards, most, self.held_back.now())
             refused.extend(self._publishing.refusals(taken))
             if refused:
                 raise psycopg.Rollback
@@ -162,11 +162,11 @@ class Relay:
             return taken
 
         with connection.transaction():
-            taken = take()
+            taken = fetch()
             while len(taken) == RELAY_CHUNK and len(batch) < self._batch and not refused:
                 taken = []
                 with connection.transaction():  # a savepoint: earlier rows are in flight
-                    taken = take()
+                    taken = fetch()
             late += self._publishing.settle(ping, self._stopping)
             if late:
                 raise psycopg.Rollback
@@ -178,16 +178,16 @@ class Relay:
         return bool(batch or refused)
 
     def _note(self, batch: list[Taken]) -> None:
-        self.refusals.published(batch)
+        self.held_back.published(batch)
         self.figures.batches += 1
         self.figures.published.update(Counter(one.write.topic for one in batch))
 
     def _hold(self, refused: list[Refusal]) -> None:
         for taken, reason, whole_topic in refused:
             if whole_topic:
-                is_news = self.refusals.hold_topic(taken.write.topic, reason)
+                is_news = self.held_back.hold_topic(taken.write.topic, reason)
             else:
-                is_news = self.refusals.hold(taken, reason)
+                is_news = self.held_back.hold(taken, reason)
             self.figures.refused[taken.write.topic] += 1
             if is_news:
                 log.error("%s; the row stays in the outbox and will be tried again", reason)

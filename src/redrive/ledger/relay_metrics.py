@@ -20,7 +20,7 @@ class _Seen:
 
     def __init__(self, relay: Relay) -> None:
         self.figures = relay.figures
-        self.held = {topic: count for topic, (count, _) in relay.refusals.reasons().items()}
+        self.held = {topic: count for topic, (count, _) in relay.held_back.reasons().items()}
         self._backlog = _backlog(relay)
 
     def by_topic(self, of: Callable[[Backlog], float]) -> dict[str, float] | None:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from redrive.local import ports
+from redrive.local import tcp_ports
 from redrive.local.java import find_java
 
 TRIAL_SECONDS = 120
@@ -42,7 +42,7 @@ def make(jars: Sequence[Path]) -> None:
     part.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="redrive-trial-") as folder:
         properties = Path(folder) / "server.properties"
-        properties.write_text(TRIAL.format(folder=folder, port=ports.free()))
+        properties.write_text(TRIAL.format(folder=folder, port=tcp_ports.free()))
         format_storage = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]
         _run(jars, [], [*format_storage, str(properties)])
         _run(jars, [f"-XX:ArchiveClassesAtExit={part}"], ["kafka.Kafka", str(properties)])

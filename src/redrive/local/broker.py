@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redrive.errors import LocalError
-from redrive.local import archive, ports, processes
+from redrive.local import archive, processes, tcp_ports
 from redrive.local.jars import fetch
 from redrive.local.java import find_java
 from redrive.local.member import Member
-from redrive.local.ports import HOST
 from redrive.local.processes import Identity
 from redrive.local.securing import Securing
+from redrive.local.tcp_ports import HOST
 
 LOGGING = Path(__file__).with_name("log4j2.xml")
 
@@ -92,7 +92,7 @@ class Broker(Member):
 
     def ready(self) -> bool:
         """It is ready when it lists itself; until then the controllers keep it fenced."""
-        if not ports.answers(self.port):
+        if not tcp_ports.answers(self.port):
             return False
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient

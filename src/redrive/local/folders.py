@@ -35,9 +35,9 @@ def usable(folder: Path) -> Path:
     """Create `folder`; a clear error if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        trial = folder / f".probe-{os.getpid()}"
+        trial.touch()
+        trial.unlink()
     except OSError as error:
         raise LocalError(
             f"The folder {folder} cannot be used ({error.strerror}); set REDRIVE_HOME to a folder"

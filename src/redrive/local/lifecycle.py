@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from redrive.errors import LocalError
-from redrive.local import folders, jars, ports
+from redrive.local import folders, jars, tcp_ports
 from redrive.local.member import Member
 from redrive.local.plan import Plan, Wish
 from redrive.local.waiting import only_one, wait_until
@@ -116,7 +116,7 @@ def _start(plan: Plan, wish: Wish) -> Up:
 def _port_was_lost(plan: Plan) -> bool:
     """Nothing of the stack is running, and yet somebody listens."""
     return not any(member.running for member in plan.members()) and any(
-        ports.problem(port) for port in plan.ports()
+        tcp_ports.problem(port) for port in plan.ports()
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from redrive.errors import LocalError
-from redrive.local import folders, ports
+from redrive.local import folders, tcp_ports
 from redrive.local.broker import Broker, BrokerPlan, new_cluster_id
 from redrive.local.member import Member
 from redrive.local.postgres import Postgres, data_folder
@@ -77,12 +77,12 @@ class Plan:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{ports.HOST}:{broker.port}" for broker in self.brokers)
+        return ",".join(f"{tcp_ports.HOST}:{broker.port}" for broker in self.brokers)
 
     @property
     def tls_bootstrap(self) -> str:
         """For mutual TLS, if the stack is secured."""
-        return ",".join(f"{ports.HOST}:{broker.tls_port}" for broker in self.brokers)
+        return ",".join(f"{tcp_ports.HOST}:{broker.tls_port}" for broker in self.brokers)
 
     @property
     def securing(self) -> Securing | None:
@@ -164,11 +164,11 @@ def _count(wish: Wish) -> int:
 
 def _choose(wanted: int | None, last: int, option: str, taken: set[int]) -> int:
     if wanted is not None:
-        port = ports.require(wanted, option)
-    elif last and last not in taken and ports.problem(last) is None:
+        port = tcp_ports.require(wanted, option)
+    elif last and last not in taken and tcp_ports.problem(last) is None:
         port = last
     else:
-        port = ports.free(taken)
+        port = tcp_ports.free(taken)
     if wanted is not None and port in taken:
         raise LocalError(f"Port {port} is used twice; choose another with {option}.")
     taken.add(port)

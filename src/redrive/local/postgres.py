@@ -14,11 +14,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from redrive.errors import LocalError
-from redrive.local import folders, ports, processes
+from redrive.local import folders, processes, tcp_ports
 from redrive.local.accounts import Account, unprivileged
 from redrive.local.member import Member
-from redrive.local.ports import HOST
 from redrive.local.processes import Identity
+from redrive.local.tcp_ports import HOST
 
 USER = DATABASE = "redrive"
 # Only used for root, whose home and virtual environments others often cannot enter.
@@ -68,7 +68,7 @@ class Postgres(Member):
 
     def ready(self) -> bool:
         """It is ready when a client can connect; the first one creates the database."""
-        if not ports.answers(self.port):
+        if not tcp_ports.answers(self.port):
             return False
         import psycopg
 

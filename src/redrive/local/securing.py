@@ -16,7 +16,7 @@ from redrive.config import SecurityArguments
 from redrive.errors import LocalError
 from redrive.local import folders
 from redrive.local.certificates import Authority, authority_from
-from redrive.local.ports import HOST
+from redrive.local.tcp_ports import HOST
 
 ADMIN: Final = "admin"
 MECHANISM: Final = "SCRAM-SHA-512"

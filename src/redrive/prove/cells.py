@@ -20,7 +20,7 @@ from redrive.guarantees import GUARANTEES
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ledger.migrating import migrate
 from redrive.prove.orders import Orders
 from redrive.prove.runs import ProveError, Run, Runs, runs

@@ -19,7 +19,7 @@ class Service:
         self.posts: Counter[str] = Counter()
         self.address = ""
 
-    def take(self, body: str, key: str) -> None:
+    def charge(self, body: str, key: str) -> None:
         """Count a POST."""
         with self._lock:
             if self._honours_keys and key in self._keys:
@@ -36,7 +36,7 @@ def service(*, honours_keys: bool = False) -> Iterator[Service]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            running.take(body, self.headers["Idempotency-Key"])
+            running.charge(body, self.headers["Idempotency-Key"])
             self.send_response(204)
             self.end_headers()
 

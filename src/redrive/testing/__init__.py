@@ -4,8 +4,8 @@
 pytest plugin for tests against a real Kafka and PostgreSQL.
 """
 
-from redrive.testing.broker import MemoryBroker
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker
 from redrive.testing.simulation import Attempt, Kept, Simulation
+from redrive.testing.virtual_clock import VirtualClock
 
 __all__ = ["Attempt", "Kept", "MemoryBroker", "Simulation", "VirtualClock"]

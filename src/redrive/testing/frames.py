@@ -15,9 +15,9 @@ from redrive import envelope as envelopes
 from redrive import ids
 from redrive.clock import WallClock
 from redrive.engines.spark.frames import batch, intake
-from redrive.engines.spark.frames.accounts import RowsError, no_outcome
 from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.intake import Rules
+from redrive.engines.spark.frames.row_audit import RowsError, no_outcome
 from redrive.errors import ConfigurationError
 from redrive.record import Headers, Record, TopicPartition, Write
 

@@ -61,7 +61,7 @@ class Runner:
             tools = Tools(self._scope, app.guarantee, publisher, clock)
             self.units = self._scope.units = Units(tools, store)
         self._delivery = FlushDelivery(publisher, clock, self._scope.sent_without_unit)
-        self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.take)
+        self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.add)
         self._executor = InlineExecutor(self._scope, Resources(app, resources))
         self._executor.start(self._dispatcher)
         self._assigned: dict[TopicPartition, _Assigned] = {}

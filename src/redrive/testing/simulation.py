@@ -18,10 +18,10 @@ from redrive.ports import Position
 from redrive.processing import done_beyond
 from redrive.processing.outcomes import Outcome
 from redrive.record import Headers, Record, TopicPartition, Write
-from redrive.testing.broker import MemoryBroker, MemoryHandover
-from redrive.testing.clock import VirtualClock
+from redrive.testing.memory_broker import MemoryBroker, MemoryHandover
+from redrive.testing.memory_store import MemoryStore
 from redrive.testing.runner import Runner
-from redrive.testing.store import MemoryStore
+from redrive.testing.virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -216,7 +216,7 @@ class Simulation:
             publisher=self._publisher,
             clock=self.clock,
             resources=self._resources,
-            store=self.store if self.app.delivery in WITH_DATABASE else None,
+            store=self.store if self.app.guarantee.database else None,
             watch=self.outcomes.append,
         )
 
@@ -345,7 +345,7 @@ def _check(
 ) -> None:
     if broker is not None and clock is None:
         raise ConfigurationError("Simulation: broker= needs the clock= that it was created with")
-    if db is not None and app.delivery not in WITH_DATABASE:
+    if db is not None and not app.guarantee.database:
         raise ConfigurationError(
             f'Simulation: db= for the app "{app.name}", whose delivery {app.delivery!r} has no'
             f" database; choose one of {', '.join(map(repr, WITH_DATABASE))}"

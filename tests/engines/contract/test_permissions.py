@@ -15,7 +15,7 @@ from redrive.engines.spark.frames.due import DueReader
 from redrive.engines.spark.frames.due_options import DueOptions
 from redrive.errors import NotReadyError, RedriveError
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ledger.migrating import migrate
 from redrive.ledger.relay import Relay
 from redrive.permissions import Permission, permissions

@@ -260,7 +260,7 @@ def test_a_topic_made_anew_while_the_app_runs_stops_it(world, make_app, place):
     one = planner(world, app)
     complete(world, app, one.plan())
     recreate(world, place, 5)
-    with pytest.raises(DataLossError, match="was deleted and made again while this app ran"):
+    with pytest.raises(DataLossError, match="was deleted and recreated while this app ran"):
         one.plan()
 
 
@@ -274,7 +274,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_where_that_was_asked_for(
     complete(world, app, one.plan())
     recreate(world, place, 5)
     assert planned(one) == [(0, 0, 5)]
-    assert any("made again" in told for told in one.status.lost)
+    assert any("recreated" in told for told in one.status.lost)
 
 
 def test_a_missing_topic_says_how_to_make_it(world, make_app):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psutil
 
 from redrive.config import load_settings
-from redrive.engines.spark.frames import reading, ready
+from redrive.engines.spark.frames import frame_session, reading
 from redrive.engines.spark.ranges import Range
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 
 
 def test_a_secret_setting_of_sparks_is_not_on_its_command_line(spark_session):
@@ -25,7 +25,7 @@ def test_a_secret_setting_of_sparks_is_not_on_its_command_line(spark_session):
 def test_what_is_sent_to_java_is_not_logged(spark_session, caplog):
     given = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "user": "me", "password": "hunter2"}
     mine = load_settings({"bootstrap": "127.0.0.1:9", "security": given}, environ={})
-    ready.prepare(spark_session)
+    frame_session.prepare(spark_session)
     with caplog.at_level("DEBUG", "py4j"):
         reading.read(spark_session, mine, [Range("orders", 0, 0, 0)], "shop")
     assert "hunter2" not in caplog.text
@@ -36,7 +36,7 @@ def test_no_plan_of_a_secured_read_that_spark_shows_has_the_password_in_it(
 ):
     mine = load_settings(redrive_secure_stack.settings, environ={})
     KafkaTopics(mine).create(redrive_prefix, 1, {})
-    ready.prepare(spark_session)
+    frame_session.prepare(spark_session)
     rows = reading.read(spark_session, mine, [Range(redrive_prefix, 0, 0, 0)], "shop")
     assert rows.collect() == []
     password = mine.security.password.reveal()

@@ -16,14 +16,14 @@ from redrive.config import load_settings
 from redrive.engines.spark import marks, runtime, task
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.task_report import SliceReport
 from redrive.errors import DataLossError
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.record import Write
 
@@ -261,7 +261,7 @@ def test_a_broker_that_goes_away_is_a_trouble_and_loses_nothing(
 ):
     monkeypatch.setattr(runtime, "Admin", partial(Admin, patience=1))
     monkeypatch.setattr(runtime, "KafkaLog", partial(KafkaLog, patience=3))
-    monkeypatch.setattr("redrive.kafka.transactions.TRANSACTION_CALL_SECONDS", 3.0)
+    monkeypatch.setattr("redrive.kafka.transactional_producer.TRANSACTION_CALL_SECONDS", 3.0)
     made = tasks(
         f"""
         app = App(NAME, delivery={delivery!r}, ordering="partition", retry=RetryPolicy("1s"))
@@ -376,7 +376,7 @@ def test_what_a_task_commits_for_a_topic_that_was_made_again_in_the_middle_is_no
     task.run(made.spec, [only])
     if delivery == "at-least-once":  # a transaction that began before the topic may not end
         assert world.committed("in")[place].offset > 0
-    with pytest.raises(DataLossError, match="was deleted and made again since its progress"):
+    with pytest.raises(DataLossError, match="was deleted and recreated since its progress"):
         planner_of(made).plan()
 
 
@@ -403,7 +403,7 @@ TAKEN_OVER = """
         if record.offset == 100 and not THEIRS:
             from redrive.config import load_settings
             from redrive.engines.spark.marks import labelled
-            from redrive.kafka.transactions import TransactionalProducer
+            from redrive.kafka.transactional_producer import TransactionalProducer
             from redrive.ports import Position
             from redrive.record import TopicPartition
             settings = load_settings({"bootstrap": BOOTSTRAP}, environ={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.delivery.flush import FlushDelivery
-from redrive.delivery.kept import Kept
+from redrive.delivery.transaction_buffer import TransactionBuffer
 from redrive.engines.worker.commits import Commits
 from redrive.engines.worker.fate import WorkerError
 from redrive.engines.worker.lag import LagMonitor
@@ -51,7 +51,7 @@ def test_an_exit_in_a_task_of_a_handler_is_its_records_alone(world, start):
 BROKEN = {
     "handlers": (PartitionProcessor, "complete"),
     "delivery": (FlushDelivery, "pump"),
-    "transactions": (Kept, "cut"),
+    "transactions": (TransactionBuffer, "cut"),
     "looking": (LagMonitor, "_once"),
     "assignment": (StartOffsets, "find"),
     "commits": (Commits, "on_commit"),

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again is another topic, whatever its name."""
+"""A topic that is deleted and recreated is another topic, whatever its name."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_new_topic_is_read_from_its_beginning_with_ids_of_its_own(world, sta
     run.stop()
     (committed,) = world.committed("in").values()
     assert noted(committed, TOPIC) == after
-    assert "made again" in run.worker.status("main")["lost"][0]
+    assert "recreated" in run.worker.status("main")["lost"][0]
     ids = handled(world)
     assert all(ids[value].startswith(before) for value in OLD)
     # Up to a second passes until it is known: those that come meanwhile run twice.
@@ -62,7 +62,7 @@ def test_on_data_loss_stop_means_this_loss_too(world, start):
     run = start(target)
     world.wait(run, "what was there", lambda: world.lag("in") == 0)
     make_again(world)
-    with pytest.raises(DataLossError, match=r'in" was deleted and made again'):
+    with pytest.raises(DataLossError, match=r'in" was deleted and recreated'):
         run.worker.await_termination(60)
 
 
@@ -77,7 +77,7 @@ def test_progress_that_was_committed_for_the_topic_before_is_not_that_of_the_new
     world.commit({place: with_note(Position(5), TOPIC, "another")})
     run = start(target, start_from="latest", until="empty")
     if choice == "stop":
-        with pytest.raises(DataLossError, match="made again"):
+        with pytest.raises(DataLossError, match="recreated"):
             run.worker.await_termination(60)
         assert world.notes() == []
     else:

@@ -11,8 +11,8 @@ from typing import Final, Self
 from redrive.local import Stack
 from redrive.local.jars import fetch
 from redrive.local.java import find_java
-from redrive.local.ports import free
 from redrive.local.processes import Identity, alive, end, last_lines, spawn
+from redrive.local.tcp_ports import free
 from redrive.local.waiting import wait_until
 
 HERE: Final = Path(__file__).parent

@@ -17,10 +17,10 @@ from redrive.clock import WallClock
 from redrive.engines.ahead import Ahead
 from redrive.engines.cause_log import CauseLog
 from redrive.engines.figures import Figures
-from redrive.engines.spark import lost_tasks, session
+from redrive.engines.spark import lost_tasks, spark_session
 from redrive.engines.spark.endings import ending
-from redrive.engines.spark.frames import ready
-from redrive.engines.spark.frames.lane import FrameLane
+from redrive.engines.spark.frames import frame_session
+from redrive.engines.spark.frames.frame_query import FrameQuery
 from redrive.engines.spark.lost_tasks import asked_of
 from redrive.engines.spark.news import News
 from redrive.engines.spark.planner_ends import PlannerEnds
@@ -74,7 +74,7 @@ class Handle:
     ) -> None:
         self.app = app
         self.figures = Figures()
-        self.queries: dict[Lane, StreamingQuery | FrameLane] = {}
+        self.queries: dict[Lane, StreamingQuery | FrameQuery] = {}
         self.lanes: tuple[Lane, ...] = lanes
         self._spec = spec
         self._spark = spark
@@ -208,16 +208,16 @@ class Handle:
             writer = writer.trigger(processingTime=f"{self._trigger} milliseconds")
         return writer.start()
 
-    def _frames(self, lane: Lane) -> FrameLane:
+    def _frames(self, lane: Lane) -> FrameQuery:
         # Spark's rows cannot be held until they are due: what is planned is due.
         spec = replace(self._spec, horizon=0)
-        ready.prepare(self._spark)
+        frame_session.prepare(self._spark)
 
         def report(texts: list[str], number: int, seconds: float) -> None:
             found = self.figures.add(lane, texts, number=number, seconds=seconds)
             self._note_reports(lane, found)
 
-        return FrameLane(
+        return FrameQuery(
             self._spark,
             self.app,
             spec,
@@ -241,7 +241,9 @@ class Handle:
             if not _LOST.search(str(error)):
                 raise
             # Tasks begin from what was committed: nothing is lost, and the planner goes on.
-            trouble = f"its tasks were lost, attempt after attempt: {session.last_failure(error)}"
+            trouble = (
+                f"its tasks were lost, attempt after attempt: {spark_session.last_failure(error)}"
+            )
             self.figures.failed(lane, trouble, number=number, seconds=monotonic() - began)
             log.warning("%s lane, batch %d: %s; tried again", lane, number, trouble)
             self._pause.wait(FAILED_BATCH_WAIT)
@@ -272,7 +274,7 @@ class Handle:
         for report in reports:
             seen = [Seen.of(each) for each in report.get("causes", ())]
             self.figures.count_dead(seen, self.app.handlers)
-            self._causes.take(seen)
+            self._causes.add(seen)
             if report["fatal"]:
                 self._fatal = report["fatal"]
                 self._request_stop()
@@ -290,8 +292,8 @@ class Handle:
 
     def _note_end(self, lane: Lane, error: Exception) -> None:
         log.debug("the %s lane ended", lane, exc_info=error)
-        late = session.never_came(error)
-        if why := session.cause(error) or self._why_over(lane, late=late):
+        late = spark_session.never_came(error)
+        if why := spark_session.cause(error) or self._why_over(lane, late=late):
             self._fatal = f"the {lane} lane ended: {why}"
             return
         if late:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load
-from redrive.engines.spark.session import last_line
+from redrive.engines.spark.spark_session import last_line
 from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
 from redrive.kafka.progress import KafkaProgress

@@ -12,16 +12,17 @@ import uuid
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from redrive.engines.starts import is_of_another
+from redrive.engines.offset_reset import is_of_another
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError
-from redrive.kafka.transactions import FencedError
+from redrive.kafka.transactional_producer import FencedError, TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.notes import RUN, TOPIC, noted, with_note
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
     from redrive.app import App
+    from redrive.engines.spark.spec import Spec
     from redrive.ports import Progress
 
 OLD_MARK: Final = "redrive-run:"
@@ -56,6 +57,17 @@ def look(app: str, run: str, place: TopicPartition, progress: Progress) -> None:
     A planner marks the first partition of each topic before it has anything run.
     """
     check(app, run, progress.committed({place, TopicPartition(place.topic, 0)}).values())
+
+
+def producer(
+    spec: Spec, app: str, place: TopicPartition, progress: Progress
+) -> TransactionalProducer:
+    """A task's producer, which fences off whoever had the partition before.
+
+    A task that is left over from an earlier run must not fence off those of this one.
+    """
+    look(app, spec.run, place, progress)
+    return TransactionalProducer(spec.settings, app, place)
 
 
 def reached(place: TopicPartition, topic_id: str, progress: Progress) -> Position | None:

@@ -12,23 +12,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redrive.delivery.refusing import Ask
+from redrive.delivery.refusing_topics import Ask
+from redrive.engines import data_loss
 from redrive.engines.ahead import Ahead, Dues, Place
+from redrive.engines.offset_reset import View, begin_at, lost
 from redrive.engines.spark import ranges
+from redrive.engines.spark.committed_offsets import CommittedOffsets, Fence
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.news import News
-from redrive.engines.spark.positions import Fence, Positions
+from redrive.engines.spark.poison_pill import PoisonSearch
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.refused import RefusedRanges
-from redrive.engines.spark.search import Search
+from redrive.engines.spark.refused_ranges import RefusedRanges
 from redrive.engines.spark.spec import Spec
-from redrive.engines.starts import View, begin_at, lost
 from redrive.engines.words import Lane
-from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError, NoLeaderError
 from redrive.ports import Position
 from redrive.processing.notes import without_notes
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
 from redrive.tuning import TOPICS_EVERY
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Planner:
         self._log = log
         self._has_members = has_members
         self._clock = clock
-        self._positions = Positions(app, spec, progress=progress, clock=clock, fence=fence)
+        self._offsets = CommittedOffsets(app, spec, progress=progress, clock=clock, fence=fence)
         self._topics: dict[str, tuple[str, int]] = {}
         self._topics_at: int | None = None
         self._leaderless: set[TopicPartition] = set()
@@ -126,7 +126,7 @@ class Planner:
         """Partitions that had no leader at the start: how far they go is not known yet."""
         self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
         self._dues = Dues(log.appended_since)
-        self._search = Search()
+        self._search = PoisonSearch()
         self._died: list[Mapping[str, Any]] = []
         self._refused = RefusedRanges(refusing, clock)
         self._not_now: set[TopicPartition] = set()
@@ -138,7 +138,7 @@ class Planner:
         """The next batch: the ranges of each task. Nothing to do is an empty plan."""
         now = self._clock.now()
         news = News.taken_from(self._spec.batch_file(self._lane))
-        self._positions.reached(news.ends)
+        self._offsets.reached(news.ends)
         self._slots = news.slots or self._slots
         self._refused.note(news)
         self._died += news.died  # nobody tells them again, and Kafka may not answer now
@@ -217,26 +217,22 @@ class Planner:
         return f"for a leader of {waiting}: check the brokers; the others go on" if waiting else ""
 
     def _places(self) -> list[TopicPartition]:
-        return [
-            TopicPartition(topic, number)
-            for topic, (_, count) in self._topics.items()
-            for number in range(count)
-        ]
+        return partitions_of({topic: count for topic, (_, count) in self._topics.items()})
 
     def _committed(self) -> dict[TopicPartition, Position]:
         """What is committed for these very topics; what the broker has forgotten is put back."""
-        found = self._positions.read(self._places(), self._ids())
-        if self._positions.vanished(self._places(), found):
+        found = self._offsets.read(self._places(), self._ids())
+        if self._offsets.vanished(self._places(), found):
             # With its topic, perhaps: Kafka deletes the offsets of a topic that is deleted.
             self._look_at_topics()
-            found = self._positions.read(self._places(), self._ids())
-        for topic in self._positions.of_topics_before(found):
+            found = self._offsets.read(self._places(), self._ids())
+        for topic in self._offsets.of_topics_before(found):
             self._note_made_anew(topic, "since its progress was committed")
             found = {place: at for place, at in found.items() if place.topic != topic}
-        gone = self._positions.vanished(self._places(), found)
+        gone = self._offsets.vanished(self._places(), found)
         if gone:
             self.status.put_back += [f"{place}@{at.offset}" for place, at in gone.items()]
-            found |= self._positions.put(gone)
+            found |= self._offsets.put(gone)
         return found
 
     def _ids(self) -> dict[str, str]:
@@ -262,15 +258,15 @@ class Planner:
         if not self._app.can_do_without(name):
             raise MissingTopicError(name)
         if waiting := self.status.ahead.lag.get(name, 0):
-            self._report_loss([f'topic "{name}" was deleted, with up to {waiting} records unread'])
+            self._report_loss([data_loss.deleted(name, waiting)])
         del self._delays[name]
-        self._positions.forget(name)
+        self._offsets.forget(name)
         self._refused.forget(name)
 
     def _note_made_anew(self, topic: str, when: str) -> None:
-        self._report_loss([f'topic "{topic}" was deleted and made again {when}'])
+        self._report_loss([data_loss.recreated(topic, when)])
         self._made_anew.add(topic)
-        self._positions.forget(topic)
+        self._offsets.forget(topic)
         self._refused.forget(topic)
 
     def _waiting_topics(self) -> Collection[str]:
@@ -298,16 +294,12 @@ class Planner:
             news.update({each.place: Position(each.begin) for each in gone})
         if news:
             # At once: records that come while nothing runs must not be passed by "latest".
-            starts |= self._positions.put(news)
-        kept = self._positions.keep(starts)
+            starts |= self._offsets.put(news)
+        kept = self._offsets.keep(starts)
         return {place: without_notes(position) for place, position in kept.items()}
 
-    def _report_loss(self, told: list[str]) -> None:
-        if self._app.on_data_loss == "stop":
-            raise DataLossError(
-                "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
-            )
-        self.status.lost += told
+    def _report_loss(self, losses: list[str]) -> None:
+        data_loss.report(self._app, losses, self.status.lost.extend)
 
     def _ahead(
         self,

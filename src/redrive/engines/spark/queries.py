@@ -10,7 +10,7 @@ from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments
 from redrive.durations import Duration, milliseconds
 from redrive.engines import preflight
-from redrive.engines.spark import marks, session
+from redrive.engines.spark import marks, spark_session
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import From, Lane, Until
@@ -18,7 +18,7 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.renewal import renew
 from redrive.logs import LogFormat, LogLevel
-from redrive.record import TopicPartition
+from redrive.record import partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,14 +51,14 @@ def start(
     says that it is a new app, and not one that had another name.
     """
     app, settings = preflight.load(target, "spark", arguments)
-    session.check(spark)
-    session.keep_commands_unlogged()
+    spark_session.check(spark)
+    spark_session.keep_commands_unlogged()
     ready = preflight.check(app, settings, target, engine="spark", new_app=new_app)
     renew(settings, app.name, next(iter(app.handlers)))
     run, old_mark = _new_run(app, settings)
     spec = Spec(
         target=target,
-        folder=session.folder_of(target),
+        folder=spark_session.folder_of(target),
         settings=settings,
         sources=sources.remember(target.partition(":")[0]),
         run=run,
@@ -81,8 +81,8 @@ def start(
         trigger=None if trigger is None else milliseconds(trigger),
     )
     try:
-        session.reach_planners(spark)
-        session.probe(spark, spec)
+        spark_session.reach_planners(spark)
+        spark_session.check_workers(spark, spec)
         handle.see_slots()  # not before: the first job waits for executors, nothing else does
         for lane in handle.lanes[:1] if until == "once" else handle.lanes:
             handle.start_lane(lane)
@@ -104,10 +104,6 @@ def _new_run(app: App, settings: Settings) -> tuple[str, str]:
     log = KafkaLog(settings, app.name)
     progress = KafkaProgress(settings, app.name, stable=False)
     found = log.topics([*app.handlers, *app.delay_topics])
-    places = [
-        TopicPartition(topic, number)
-        for topic, (_, count) in found.items()
-        for number in range(count)
-    ]
+    places = partitions_of({topic: count for topic, (_, count) in found.items()})
     run = marks.new_run(WallClock().now(), progress.committed(places).values())
     return run, marks.replace_old_mark(app, run, progress)

@@ -22,7 +22,7 @@ from redrive.app import App
 from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
 from redrive.delivery.units import Units
-from redrive.engines.spark.keeping import Kept
+from redrive.engines.spark.process_cache import ProcessCache
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError
 from redrive.kafka.admin import Admin
@@ -81,7 +81,7 @@ log: Final = logging.getLogger("redrive.spark")
 
 _PLANNERS: Final = "python_streaming_source_runner"
 _closing: Final = threading.Lock()
-_runtimes: Final[Kept[Runtime]] = Kept()
+_runtimes: Final[ProcessCache[Runtime]] = ProcessCache()
 
 
 def runtime(spec: Spec) -> Runtime:
@@ -118,7 +118,7 @@ def close_at_the_end() -> None:
 def close_all() -> None:
     """Close the resources of this process, once."""
     with _closing:
-        for made in _runtimes.take_all():
+        for made in _runtimes.pop_all():
             try:
                 made.executor.close()
             except Exception:

@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from redrive.delivery.kept import Kept, Prefix
-from redrive.delivery.refusing import RefusingTopics, Waiting
+from redrive.delivery.refusing_topics import RefusingTopics, Waiting
+from redrive.delivery.transaction_buffer import Prefix, TransactionBuffer
 from redrive.delivery.transactions import Transactions
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport
+from redrive.engines.spark.task_report import SliceReport
 from redrive.engines.weights import Weights, weight
 from redrive.errors import PublishError, RedriveError
 from redrive.kafka.admin import PATIENCE
 from redrive.kafka.errors import NotAllowedError, silent
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.acks import AckTracker
 from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
@@ -52,7 +52,7 @@ class Slice:
         self.committed = start
         self.trouble = ""
         """Why it cannot be read any further, if it cannot."""
-        self._lots = runtime.log.lots(
+        self._batches = runtime.log.batches(
             each.place, start.offset, each.end, size=RANGE_WINDOW // 4, wait=0
         )
         self._is_read = False
@@ -78,7 +78,7 @@ class Slice:
         """The next records, if some are there or come within so many seconds."""
         try:
             # What has not begun to be read cannot be told how long to wait.
-            records = self._lots.send(wait if self._is_read else None)
+            records = self._batches.send(wait if self._is_read else None)
         except StopIteration:
             self.exhausted = True
             self.tracker.received_up_to(self.range.end)
@@ -113,10 +113,10 @@ class Slice:
         if not self.exhausted and self._silence > RANGE_SILENCE:
             where = self.range.place, self._reached, self.range.end
             self.trouble = str(silent(*where, self._silence))
-        self._lots.close()
+        self._batches.close()
         self.exhausted = True
 
-    def take(self, processor: PartitionProcessor, report: Report) -> None:
+    def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of what came of records: nothing counts before it is durable."""
 
     def complete(self, ended: Outcome | int) -> None:
@@ -186,7 +186,7 @@ class TransactionSlice(Slice):
         super().__init__(runtime, each, start, most_bytes=most_bytes)
         self._done_before = decode(start)
         self._topics = topics
-        self._kept = Kept(self.processor, producer.room, topics, runtime.clock)
+        self._buffer = TransactionBuffer(self.processor, producer.room, topics, runtime.clock)
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
         self._transactions: Transactions[Prefix] = Transactions(
             producer,
@@ -221,9 +221,9 @@ class TransactionSlice(Slice):
         self._received += len(records)
         self._weight += weight(records)
 
-    def take(self, processor: PartitionProcessor, report: Report) -> None:
+    def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Keep the outcomes for the transaction. Their offsets count as complete: it takes all."""
-        self._written += self._kept.take(report)
+        self._written += self._buffer.add(report)
         processor.settle(report.offsets)
 
     def commit(self, *, every: float, last: bool = False) -> None:
@@ -240,7 +240,7 @@ class TransactionSlice(Slice):
     @property
     def waiting(self) -> Waiting:
         """The records that wait for topics; those behind them run again with them."""
-        hold = self._kept.hold
+        hold = self._buffer.hold
         if hold is None:
             return Waiting()
         return Waiting(hold.records, hold.records, self._topics.reasons(hold.topics))
@@ -254,9 +254,9 @@ class TransactionSlice(Slice):
 
     def _go_on(self) -> None:
         """Commit the next prefix, until the transaction is where it is to end."""
-        end = self._kept.reachable(self._end)
+        end = self._buffer.reachable(self._end)
         if end != self.committed.offset:
-            self._transactions.begin(self._kept.cut(end))
+            self._transactions.begin(self._buffer.cut(end))
 
     def _finish_commit(self, *, wait: bool) -> bool:
         """Whether no commit is under way any more; an error of it is raised."""
@@ -271,15 +271,15 @@ class TransactionSlice(Slice):
 
     def _completed(self, position: Position, prefix: Prefix) -> None:
         self.committed = position
-        self._kept.let_go()
+        self._buffer.let_go()
         outcomes = prefix.outcomes
         self.complete(prefix.records - len(outcomes))
         for outcome in outcomes:
             self.complete(outcome)
 
     def _put_back(self, error: PublishError) -> None:
-        self._kept.put_back(error)
-        if self._kept.hold is not None:
+        self._buffer.put_back(error)
+        if self._buffer.hold is not None:
             self.stop_reading()
 
     def _at(self, offset: int) -> Position:

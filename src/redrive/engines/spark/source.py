@@ -29,7 +29,7 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import MissingTopicError, NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.kafka.writable import refusing
 from redrive.record import TopicPartition
 from redrive.tuning import NOTHING_TO_PLAN_WAIT, PLANNER_PATIENCE, PLANNER_TROUBLE_WAIT

@@ -8,21 +8,22 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from redrive.delivery.flush import FlushDelivery
-from redrive.delivery.refusing import RefusingTopics, Waiting
+from redrive.delivery.refusing_topics import RefusingTopics, Waiting
+from redrive.engines.fencing import fence_off
+from redrive.engines.figures import drained
 from redrive.engines.spark import marks
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport, TaskReport, blame, refuse, untouched
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, TransactionSlice
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.task_report import SliceReport, TaskReport, blamed, refuse, untouched
 from redrive.errors import RedriveError
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.executors import InlineExecutor
 from redrive.processing.long_running import LongRunning
@@ -62,8 +63,7 @@ def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
     with LongRunning(task.runtime.dispatcher).watched():
         reports = task.run_all(ranges, name)
     scope = task.runtime.scope
-    lateness = [scope.lateness.popleft() for _ in range(len(scope.lateness))]
-    return TaskReport(reports, lateness, scope.causes.take())
+    return TaskReport(reports, drained(scope.lateness), scope.causes.take())
 
 
 class Task:
@@ -304,12 +304,10 @@ class Task:
     # Beginning and end
 
     def _fence_off(self, ranges: Sequence[Range]) -> dict[TopicPartition, TransactionalProducer]:
-        """Fence off whoever had the partitions before: side by side, as each takes its time."""
+        """Fence off whoever had the partitions before, where the app uses transactions."""
         if not self.runtime.app.guarantee.transactional:
             return {}
-        places = [each.place for each in ranges]
-        with ThreadPoolExecutor(len(places)) as side_by_side:
-            return dict(zip(places, side_by_side.map(self._producer, places), strict=True))
+        return fence_off([each.place for each in ranges], self._producer)
 
     def _open(self, each: Range, producer: TransactionalProducer | None) -> None:
         rt = self.runtime
@@ -330,16 +328,13 @@ class Task:
         rt.dispatcher.add(opened.processor)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
-        app = self.runtime.app.name
-        # A task that is left over from a run before must not fence off those of this one.
-        marks.look(app, self._spec.run, place, self.runtime.marks)
-        return TransactionalProducer(self._spec.settings, app, place)
+        return marks.producer(self._spec, self.runtime.app.name, place, self.runtime.marks)
 
     def _sink(self, processor: PartitionProcessor, report: Report) -> None:
         opened = self._by_processor[processor]
-        opened.take(processor, report)
+        opened.add(processor, report)
         if not isinstance(opened, TransactionSlice):
-            self._delivery.take(processor, report)
+            self._delivery.add(processor, report)
 
     def _close(self, stopped: Exception | None) -> list[SliceReport]:
         rt = self.runtime
@@ -351,8 +346,7 @@ class Task:
             rt.sinks.pop(each.processor, None)
             report = each.report()
             refuse(report, self._waiting(each))
-            blame(report, stopped)
-            reports.append(report)
+            reports.append(blamed(report, stopped))
             each.close()
         self._slices = []
         self._by_processor = {}

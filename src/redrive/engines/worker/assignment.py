@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.delivery_thread import DeliveryThread
     from redrive.engines.worker.start_offsets import StartOffsets
-    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.processing.dispatcher import Dispatcher
     from redrive.processing.scope import Scope
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.partition import Partition
-    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.ports import Clock, Publisher
     from redrive.processing.outcomes import Report
     from redrive.processing.processor import PartitionProcessor
@@ -42,7 +42,7 @@ class DeliveryThread(Protocol):
         """Why, in one sentence."""
         ...
 
-    def take(self, processor: PartitionProcessor, report: Report) -> None:
+    def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes: within the dispatcher's lock, without waiting."""
         ...
 
@@ -93,13 +93,13 @@ class FlushThread:
         """Why, in one sentence."""
         return self._delivery.refusal
 
-    def take(self, processor: PartitionProcessor, report: Report) -> None:
+    def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Take note of outcomes; what has nothing to write is complete at once."""
         if not (report.sent or report.outcomes):
             processor.settle(report.done)
             self._counting.done(processor, len(report.done))
             return
-        self._delivery.take(processor, report)
+        self._delivery.add(processor, report)
         if not self._news.is_set():
             self._news.set()
 
@@ -112,7 +112,7 @@ class FlushThread:
     def finish(self, partitions: list[Partition], until: float) -> None:
         """Wait until what was taken is durable or refused; gives up at that monotonic time."""
         del partitions  # reports are settled in the order in which they came
-        mark = self._delivery.taken
+        mark = self._delivery.added
         while self._delivery.settled < mark and self._thread.is_alive() and monotonic() < until:
             threading.Event().wait(DELIVERY_POLL)
 

@@ -11,10 +11,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.engines.ahead import Ahead, Dues, Place
-from redrive.engines.figures import Batch
+from redrive.engines.figures import Batch, drained
 from redrive.engines.words import Lane, Until
 from redrive.errors import RedriveError
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
 from redrive.threads import OnDeath, start_thread
 from redrive.tuning import (
     LOOK_CLOSE_WAIT,
@@ -67,7 +67,7 @@ class LagMonitor:
         """Set when a run that shall end is over."""
         self._app = app
         self._topics = topics
-        self._log = kafka_log
+        self._kafka_log = kafka_log
         self._progress = progress
         self._assignment = assignment
         self._scope = scope
@@ -183,15 +183,13 @@ class LagMonitor:
         return {place: end for place, (_, end) in self._bounds().items()}
 
     def _bounds(self) -> dict[TopicPartition, tuple[int, int]]:
-        found = self._log.topics(self._topics)
+        found = self._kafka_log.topics(self._topics)
         for name in [each for each in self._topics if each not in found]:
             before = Ahead(**self._status["retry"].get("ahead", {}))
             self._on_missing(name, before.lag.get(name, 0))
         self._on_topics({name: topic_id for name, (topic_id, _) in found.items()})
-        places = [
-            TopicPartition(name, n) for name, (_, count) in found.items() for n in range(count)
-        ]
-        return self._log.all_bounds(places)
+        counts = {name: count for name, (_, count) in found.items()}
+        return self._kafka_log.all_bounds(partitions_of(counts))
 
     def _positions(self, ends: Ends) -> Mapping[TopicPartition, int]:
         """How far each partition is: of those of other workers, as they have committed."""
@@ -250,9 +248,9 @@ class LagMonitor:
         dues = self._dues.look(self._clock.now(), waiting, delays)
         return {place: Place(end - at) for place, (at, end) in spans.items()} | dues
 
-    def note_lost(self, told: list[str]) -> None:
-        """Take note of records that were found to be gone."""
-        self._lost += told
+    def note_lost(self, losses: Iterable[str]) -> None:
+        """Remember records that were found to be gone."""
+        self._lost += losses
 
     def _tell_news(self) -> None:
         """What was done since the last time, for whoever shows a line now and then."""
@@ -269,8 +267,7 @@ class LagMonitor:
         self._told_at = now
 
     def _drain_lateness(self) -> None:
-        lateness = self._scope.lateness
-        self._counting.figures.late([lateness.popleft() for _ in range(len(lateness))])
+        self._counting.figures.late(drained(self._scope.lateness))
 
     def _once(self, ends: Ends, positions: Mapping[TopicPartition, int]) -> None:
         if not self._reached("main", positions) and not self._stuck(self._goals["main"], positions):
@@ -293,7 +290,7 @@ class LagMonitor:
     def _due_by(self, now: int) -> Ends:
         ends = {place: end for place, end in self._ends().items() if self._lane(place) == "retry"}
         delays = {place: self._topics.delays[place.topic] for place in ends}
-        since = self._log.appended_since({p: now - delay + 1 for p, delay in delays.items()})
+        since = self._kafka_log.appended_since({p: now - delay + 1 for p, delay in delays.items()})
         return {
             place: end if (later := since[place]) is None else min(later[0], end)
             for place, end in ends.items()
@@ -314,7 +311,7 @@ class LagMonitor:
 
     def _undecided(self, places: Collection[TopicPartition]) -> bool:
         """Whether what a transaction has written, perhaps one of this run, cannot be read yet."""
-        return self._app.guarantee.transactional and bool(self._log.undecided(places))
+        return self._app.guarantee.transactional and bool(self._kafka_log.undecided(places))
 
     def _stuck(self, ends: Ends, positions: Mapping[TopicPartition, int]) -> bool:
         """Whether all that is left waits for topics that refuse what is to be written."""

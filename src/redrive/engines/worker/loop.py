@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from redrive.backoff import GiveBack
 from redrive.engines.worker.backpressure import Backpressure
-from redrive.engines.worker.reader import Lots, Reader, kafkas, sorted_out
+from redrive.engines.worker.reader import ByPartition, Reader, kafkas, sorted_out
 from redrive.engines.worker.transaction_thread import TransactionThread
 from redrive.kafka.admin import is_passing
 from redrive.kafka.errors import BrokerError, is_not_allowed, not_allowed
@@ -89,8 +89,8 @@ class Loop:
     def step(self) -> None:
         """One turn."""
         self.polled_at = monotonic()
-        lots, ends, errors = sorted_out(self._reader.read(self._patience()))
-        self._offer(lots)
+        by_partition, ends, errors = sorted_out(self._reader.read(self._patience()))
+        self._offer(by_partition)
         partitions = self._assignment.partitions
         for place, end in ends:
             # While one is given back, records before the end may have been passed over.
@@ -144,9 +144,9 @@ class Loop:
             return longest
         return min(longest, max(POLL_SHORTEST, (upcoming - self._clock.now()) / 1000))
 
-    def _offer(self, lots: Lots) -> None:
+    def _offer(self, by_partition: ByPartition) -> None:
         partitions = self._assignment.partitions
-        for place, records in lots.items():
+        for place, records in by_partition.items():
             each = partitions.get(place)
             if each is None:
                 continue  # it went to somebody else meanwhile, who reads them as well

@@ -11,7 +11,7 @@ from redrive.processing.notes import ROOM, TOPIC, with_note
 from redrive.processing.processor import PartitionProcessor
 
 if TYPE_CHECKING:
-    from redrive.delivery.kept import Kept
+    from redrive.delivery.transaction_buffer import TransactionBuffer
     from redrive.ports import Position
     from redrive.processing.scope import Scope
     from redrive.record import Record, TopicPartition
@@ -50,7 +50,7 @@ class Partition:
         """The offset after the last that was seen."""
         self.left_at: int | None = None
         """The first record that was read and left, because it was beyond the end of then."""
-        self.kept: Kept | None = None
+        self.buffer: TransactionBuffer | None = None
         """What waits for its transaction, where there are any."""
         self.end: int | None = None
         """Where reading ends, if it shall."""
@@ -110,7 +110,7 @@ class Partition:
         if self.tracker.waits_to_read_again:
             return False  # all others may have to wait for it, and give no room before it is there
         share = 2 if self.paused else 1
-        kept_bytes = 0 if self.kept is None else self.kept.bytes
+        kept_bytes = 0 if self.buffer is None else self.buffer.bytes
         return self.in_flight >= max(1, most // share) or (
             self.bytes_in_flight + kept_bytes >= max(1, most_bytes // share)
         )
@@ -118,4 +118,4 @@ class Partition:
     @property
     def in_flight(self) -> int:
         """How many records were received and are not complete, or not yet for good."""
-        return self.tracker.in_flight + (0 if self.kept is None else self.kept.records)
+        return self.tracker.in_flight + (0 if self.buffer is None else self.buffer.records)

@@ -28,7 +28,7 @@ _CLASSIC: Final = {
 }
 _NOT_WITH_THE_NEW_PROTOCOL: Final = (*_CLASSIC, "group.protocol.type")
 
-Lots = dict[TopicPartition, list[Record]]
+ByPartition = dict[TopicPartition, list[Record]]
 Trouble = tuple[KafkaError, TopicPartition | None]
 """An error, and the partition that it is about."""
 
@@ -49,7 +49,7 @@ def worker_config(
 
 def sorted_out(
     messages: list[Message],
-) -> tuple[Lots, list[tuple[TopicPartition, int]], list[Trouble]]:
+) -> tuple[ByPartition, list[tuple[TopicPartition, int]], list[Trouble]]:
     """Records by partition; ends of partitions that were reached; errors."""
     ends: list[tuple[TopicPartition, int]] = []
     errors: list[Trouble] = []
@@ -57,12 +57,12 @@ def sorted_out(
         for message in filter(_error, messages):
             _note(message, ends, errors)
         messages = [message for message in messages if message.error() is None]
-    lots: Lots = {}
+    by_partition: ByPartition = {}
     # They come in runs of one partition each, and are made records run by run: in half the time.
     for place, run in _runs(messages):
-        lot = records_of(run, place)
-        lots[place] = lots[place] + lot if place in lots else lot
-    return lots, ends, errors
+        records = records_of(run, place)
+        by_partition[place] = by_partition[place] + records if place in by_partition else records
+    return by_partition, ends, errors
 
 
 def _runs(messages: list[Message]) -> Iterator[tuple[TopicPartition, list[Message]]]:

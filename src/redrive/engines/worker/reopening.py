@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.loop import Loop
     from redrive.engines.worker.partition import Partition
     from redrive.engines.worker.start_offsets import StartOffsets
-    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.record import TopicPartition
 
 log: Final = logging.getLogger("redrive.worker")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from redrive.engines.starts import View, begin_at, is_of_another, lost, made_again
-from redrive.errors import DataLossError
+from redrive.engines import data_loss, fencing
+from redrive.engines.offset_reset import View, begin_at, is_of_another, lost, made_again
 from redrive.kafka.errors import MissingTopicError
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
-from redrive.record import TopicPartition
-from redrive.tuning import BEGINNINGS_SIDE_BY_SIDE
+from redrive.record import TopicPartition, partitions_of
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -29,16 +27,16 @@ class StartOffsets:
         self,
         app: App,
         settings: Settings,
-        log: KafkaLog,
+        kafka_log: KafkaLog,
         progress: KafkaProgress,
         *,
         start_from: From,
         topic_ids: dict[str, str],
-        on_loss: Callable[[list[str]], None],
+        on_loss: Callable[[Sequence[str]], None],
     ) -> None:
         self._app = app
         self._settings = settings
-        self._log = log
+        self._kafka_log = kafka_log
         self._progress = progress
         self._start_from: From = start_from
         self._ids = topic_ids
@@ -53,29 +51,28 @@ class StartOffsets:
     def fence_off(
         self, places: Collection[TopicPartition]
     ) -> dict[TopicPartition, TransactionalProducer]:
-        """Fence off whoever had the partitions before: side by side, as each takes its time."""
-        if not self._app.guarantee.transactional or not places:
+        """Fence off whoever had the partitions before, where the app uses transactions."""
+        if not self._app.guarantee.transactional:
             return {}
-        with ThreadPoolExecutor(min(len(places), BEGINNINGS_SIDE_BY_SIDE)) as side_by_side:
-            return dict(zip(places, side_by_side.map(self._producer, places), strict=True))
+        return fencing.fence_off(places, self._producer)
 
     def find(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """Where each begins; what was committed is asked for only now, after any fencing."""
         if not places:
             return {}
         topics = {place.topic for place in places}
-        found = self._log.topics(topics)
+        found = self._kafka_log.topics(topics)
         for name in topics - found.keys():
             raise MissingTopicError(name)
         ids = {name: topic_id for name, (topic_id, _) in found.items()}
-        everywhere = {TopicPartition(name, n) for name in topics for n in range(found[name][1])}
-        everywhere.update(places)
+        counts = {name: count for name, (_, count) in found.items()}
+        everywhere = {*partitions_of(counts), *places}
         committed = self._progress.committed(everywhere)
         again = made_again({place: committed.get(place) for place in places}, ids, self._ids)
         if again:
-            self._report_loss([f'topic "{name}" was deleted and made again' for name in again])
+            self._report_loss([*map(data_loss.recreated, again)])
         self._ids |= ids
-        bounds = self._log.all_bounds(everywhere)
+        bounds = self._kafka_log.all_bounds(everywhere)
         views = {
             place: View(*bounds[place], _progress_in(ids[place.topic], committed.get(place)))
             for place in everywhere
@@ -97,12 +94,8 @@ class StartOffsets:
         found = begin_at(sources, self._start_from, again) | begin_at(waiting, "earliest")
         return {place: Position(offset) for place, offset in found.items()}
 
-    def _report_loss(self, told: list[str]) -> None:
-        if self._app.on_data_loss == "stop":
-            raise DataLossError(
-                "; ".join(told) + ' (on_data_loss="continue" goes on with what is there)'
-            )
-        self._on_loss(told)
+    def _report_loss(self, losses: list[str]) -> None:
+        data_loss.report(self._app, losses, self._on_loss)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
         return TransactionalProducer(self._settings, self._app.name, place, member=True)

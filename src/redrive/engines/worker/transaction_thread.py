@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from redrive.delivery.kept import Kept, Prefix
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
+from redrive.delivery.transaction_buffer import Prefix, TransactionBuffer
 from redrive.delivery.transactions import Transactions
 from redrive.errors import RedriveError
 from redrive.threads import OnDeath, start_thread
@@ -24,7 +24,7 @@ from redrive.tuning import (
 if TYPE_CHECKING:
     from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.partition import Partition
-    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.ports import Clock, Position, Publisher
     from redrive.processing.outcomes import Report
     from redrive.processing.processor import PartitionProcessor
@@ -36,10 +36,10 @@ class PartitionTransactions:
     """One partition: what it keeps, and its transactions."""
 
     def __init__(
-        self, partition: Partition, kept: Kept, transactions: Transactions[Prefix]
+        self, partition: Partition, buffer: TransactionBuffer, transactions: Transactions[Prefix]
     ) -> None:
         self.partition = partition
-        self.kept = kept
+        self.buffer = buffer
         self.transactions = transactions
         self.joined = False
         """Whether the group's word on this worker's membership is newer than the partition."""
@@ -47,7 +47,7 @@ class PartitionTransactions:
 
     def prefix(self) -> int | None:
         """How far a transaction could commit, if that is further than before."""
-        reached = self.kept.reachable(self.partition.tracker.prefix)
+        reached = self.buffer.reachable(self.partition.tracker.prefix)
         committed = self.partition.committed
         return None if committed is not None and reached <= committed.offset else reached
 
@@ -91,12 +91,12 @@ class TransactionThread:
     @property
     def refused(self) -> int:
         """How many outcomes could not be written, and wait to be tried again."""
-        return sum(each.kept.refused for each in list(self._partitions.values()))
+        return sum(each.buffer.refused for each in list(self._partitions.values()))
 
     @property
     def waiting(self) -> int:
         """The same, with those that wait for them."""
-        return sum(each.kept.waiting for each in list(self._partitions.values()))
+        return sum(each.buffer.waiting for each in list(self._partitions.values()))
 
     @property
     def refusal(self) -> str:
@@ -107,7 +107,7 @@ class TransactionThread:
         """Take up a partition."""
         if producer is None:
             raise AssertionError(f"{partition.place} has no transactional producer")
-        kept = Kept(partition.processor, producer.room, self._topics, self._clock)
+        buffer = TransactionBuffer(partition.processor, producer.room, self._topics, self._clock)
         transactions: Transactions[Prefix] = Transactions(
             producer,
             partition.place,
@@ -117,9 +117,9 @@ class TransactionThread:
             submit=self._submit,
             completed=lambda position, prefix: self._completed(each, position, prefix),
         )
-        partition.kept = kept
+        partition.buffer = buffer
         each = self._partitions[partition.processor] = PartitionTransactions(
-            partition, kept, transactions
+            partition, buffer, transactions
         )
         self._came.append(each)
 
@@ -137,12 +137,12 @@ class TransactionThread:
         """Let go of a partition; a transaction under way ends by itself."""
         self._partitions.pop(partition.processor, None)
 
-    def take(self, processor: PartitionProcessor, report: Report) -> None:
+    def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Keep outcomes for the transaction. Their offsets count as complete: it takes all."""
         each = self._partitions.get(processor)
         if each is None:
             return
-        each.kept.take(report)
+        each.buffer.add(report)
         processor.settle(report.offsets)
         if not self._news.is_set():
             self._news.set()
@@ -186,8 +186,8 @@ class TransactionThread:
         """Whether there will soon be something to do."""
         if each.failed:
             return False
-        waits = each.kept.waits and each.prefix() is None
-        return each.transactions.under_way is not None or bool(each.kept.records and not waits)
+        waits = each.buffer.waits and each.prefix() is None
+        return each.transactions.under_way is not None or bool(each.buffer.records and not waits)
 
     def _step(self, each: PartitionTransactions) -> None:
         if each.failed or not each.joined:
@@ -196,11 +196,11 @@ class TransactionThread:
             not each.transactions.ended or not self._settled(each)
         ):
             return
-        hold = each.kept.hold
-        each.kept.waits = hold is not None and self._topics.until(hold.topics) is not None
+        hold = each.buffer.hold
+        each.buffer.waits = hold is not None and self._topics.until(hold.topics) is not None
         prefix = each.prefix()
         if prefix is not None and self._is_time(each):
-            each.transactions.begin(each.kept.cut(prefix), self._membership)
+            each.transactions.begin(each.buffer.cut(prefix), self._membership)
 
     def _submit(self, *call: Any) -> Future[None]:
         end = self._beside.submit(*call)
@@ -211,7 +211,7 @@ class TransactionThread:
 
     def _is_time(self, each: PartitionTransactions) -> bool:
         # A partition that is not read for want of room gets it by a transaction.
-        many = each.kept.records >= TRANSACTION_SOONER or each.partition.paused
+        many = each.buffer.records >= TRANSACTION_SOONER or each.partition.paused
         return many or monotonic() - each.transactions.began >= TRANSACTION_EVERY
 
     def _settled(self, each: PartitionTransactions) -> bool:
@@ -224,14 +224,14 @@ class TransactionThread:
             self._on_failure(each.partition, error)
             return False
         if refused is not None:
-            each.kept.put_back(refused)
+            each.buffer.put_back(refused)
         return True
 
     def _completed(self, each: PartitionTransactions, position: Position, prefix: Prefix) -> None:
         processor = each.partition.processor
         each.partition.committed = position
-        each.kept.let_go()
-        holds = [one.kept.hold for one in list(self._partitions.values())]
+        each.buffer.let_go()
+        holds = [one.buffer.hold for one in list(self._partitions.values())]
         # A topic that refuses others, of another partition say, is still looked at for them.
         held = [hold.topics for hold in holds if hold is not None]
         self._topics.taken(prefix.topics.difference(*held))

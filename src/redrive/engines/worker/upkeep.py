@@ -65,4 +65,4 @@ class Upkeep:
     def _take_causes(self) -> None:
         seen = self._scope.causes.take()
         self._counting.figures.count_dead(seen, self._scope.app.handlers)
-        self._causes.take(seen)
+        self._causes.add(seen)

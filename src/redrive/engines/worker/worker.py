@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from redrive.clock import WallClock
 from redrive.config import Settings, SettingsArguments
 from redrive.delivery.equipping import equip
-from redrive.engines import preflight
+from redrive.engines import data_loss, preflight
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Figures
 from redrive.engines.words import Lane, unfinished
@@ -81,10 +81,10 @@ class Worker:
         self._stopping = threading.Event()
         self._clock = WallClock()
         self._admin = Admin(settings)
-        self._log = KafkaLog(settings, app.name, admin=self._admin)
+        self._kafka_log = KafkaLog(settings, app.name, admin=self._admin)
         self._progress = KafkaProgress(settings, app.name, admin=self._admin)
         self._publisher = KafkaPublisher(settings)
-        self._topics = Subscription(app, self._log.names)
+        self._topics = Subscription(app, self._kafka_log.names)
         topic_ids: dict[str, str] = {}
         self._scope = Scope(app, topic_ids, clock=self._clock)
         self._scope.times = self.counting.handling
@@ -108,7 +108,7 @@ class Worker:
         self._start_offsets = StartOffsets(
             app,
             settings,
-            self._log,
+            self._kafka_log,
             self._progress,
             start_from=options.start_from,
             topic_ids=topic_ids,
@@ -137,7 +137,7 @@ class Worker:
         self._lag = LagMonitor(
             app=app,
             topics=self._topics,
-            kafka_log=self._log,
+            kafka_log=self._kafka_log,
             progress=self._progress,
             assignment=self._assignment,
             scope=self._scope,
@@ -321,7 +321,7 @@ class Worker:
             *(() if self._units is None else (self._units.close,)),
             self._upkeep.close,
             self._lag.look_at_the_end,
-            self._log.close,
+            self._kafka_log.close,
             self._membership.close,
             self._leave_core,
         ):
@@ -349,27 +349,26 @@ class Worker:
             seconds = self._assignment.revoke_wait + LEAVE_WAIT
             self.left_behind |= not self._member.close(seconds, for_good=for_good)
 
-    def _on_loss(self, told: list[str]) -> None:
-        for each in told:
-            log.warning("%s; goes on with what is there", each)
-        self._lag.note_lost(told)
+    def _on_loss(self, losses: Sequence[str]) -> None:
+        for each in losses:
+            log.warning("%s; goes on with what is left", each)
+        self._lag.note_lost(losses)
 
     def _on_missing(self, topic: str, waiting: int) -> None:
         """A topic is gone, and so many records with it; without the others nothing can be read."""
         if not self._topics.let_go(topic):
             return
-        told = f'topic "{topic}" was deleted'
+        gone = data_loss.deleted(topic, waiting)
         if not waiting:
-            log.info("%s: no policy has it any more", told)
+            log.info("%s: no policy has it any more", gone)
             return
-        told += f", with up to {waiting} records unread"
-        if self.app.on_data_loss == "stop":
-            self._fate.note(DataLossError(told))
-        else:
-            self._on_loss([told])
+        try:
+            data_loss.report(self.app, [gone], self._on_loss)
+        except DataLossError as error:
+            self._fate.note(error)
 
     def _sink(self, processor: Any, report: Any) -> None:
-        self._delivering.take(processor, report)
+        self._delivering.add(processor, report)
 
     def _make_delivering(self) -> DeliveryThread:
         shared = (self._publisher, self._clock, self.counting, self._fate.on_death)

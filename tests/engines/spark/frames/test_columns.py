@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 -- as everybody calls it
 
 from redrive import App, Record
-from redrive.engines.spark.frames.accounts import RowsError
+from redrive.engines.spark.frames.row_audit import RowsError
 from redrive.record import Write
 from redrive.spark import done, park, send, send_all
 from redrive.testing.frames import frame_of, outcomes_of

@@ -110,7 +110,7 @@ def test_a_topic_that_was_made_again_is_not_read_on_without_a_word(world, waitin
     remade(world)
     new = [b"new %d" % number for number in range(30)]
     write(world, *new)
-    with pytest.raises(DataLossError, match=r"made again: .* set failOnDataLoss to false"):
+    with pytest.raises(DataLossError, match=r"recreated: .* set failOnDataLoss to false"):
         strict.latestOffset(end, None)
     with pytest.raises(DataLossError):
         strict.partitions(end, end)

@@ -11,7 +11,7 @@ from redrive.engines.spark import marks
 from redrive.engines.spark.frames.sink import Sink
 from redrive.engines.spark.ranges import Range
 from redrive.kafka.progress import KafkaProgress
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 

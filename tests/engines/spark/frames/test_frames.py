@@ -11,7 +11,7 @@ from running import gauges
 from redrive.engines.spark.frames.batch import Batches
 from redrive.engines.spark.ranges import Range
 from redrive.envelope import parse
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.record import TopicPartition, Write
 
 COPY = (

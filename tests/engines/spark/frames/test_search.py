@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from frame_batches import HEAD, module_of, run_through, spec_of
 
-from redrive.engines.spark.frames import reading, ready
+from redrive.engines.spark.frames import frame_session, reading
 from redrive.engines.spark.frames.batch import Batches
 from redrive.engines.spark.handle import RunError
 from redrive.engines.spark.ranges import Range
@@ -126,7 +126,7 @@ def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark
     values = [b"%d" % number for number in range(3000)]
     world.send("in", *values)
     spec = spec_of(world, target, batch_deadline=0)
-    ready.prepare(spark_session)
+    frame_session.prepare(spark_session)
     kafka = reading.read(
         spark_session, world.settings, [Range(world.topic("in"), 0, 0, 0)], world.prefix
     )
@@ -155,7 +155,7 @@ def test_consumers_are_kept_from_batch_to_batch_and_spark_does_not_warn_of_it(wo
     target = world.app(SLOW, partitions=1)
     world.create(world.topic("out"))
     world.send("in", *[b"v"] * 30)
-    ready.prepare(spark_session)
+    frame_session.prepare(spark_session)
     app = world.loaded(target)
     batches = Batches(spark_session, app, spec_of(world, target), "main")
     kept = []

@@ -10,7 +10,6 @@ from redrive.clock import WallClock
 from redrive.engines import preflight
 from redrive.engines.spark.frames import intake, plan_check, reading
 from redrive.engines.spark.frames.columns import OUTCOME, OUTCOMES, of_array
-from redrive.engines.spark.frames.delivery import Delivery
 from redrive.engines.spark.frames.faults import (
     as_records_error,
     as_sparks,
@@ -19,14 +18,15 @@ from redrive.engines.spark.frames.faults import (
     is_users_mistake,
     said,
 )
+from redrive.engines.spark.frames.frame_report import RangeReport, as_report, blamed, untouched
+from redrive.engines.spark.frames.frame_session import ArrowBatchSize
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
 from redrive.engines.spark.frames.process import Process, process
-from redrive.engines.spark.frames.ready import Lots
-from redrive.engines.spark.frames.reports import RangeReport, as_report, blamed, untouched
+from redrive.engines.spark.frames.range_delivery import RangeDelivery
 from redrive.engines.spark.frames.sink import COLUMNS, Sink
 from redrive.engines.spark.halving import PROOF, Suspects
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.session import probe
+from redrive.engines.spark.spark_session import check_workers
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import Lane
 from redrive.errors import ConfigurationError, RedriveError
@@ -58,7 +58,7 @@ class Batches:
         self._spec = spec
         self._lane = lane
         self._suspects = Suspects()
-        self._lots = Lots(spark)
+        self._arrow_batch_size = ArrowBatchSize(spark)
         self._worked = False
         self._topic_id = ""
         _see(spark, spec.folder)
@@ -90,11 +90,11 @@ class Batches:
         return Sink(self._spec, by_place, self._topic_id, WallClock().now())
 
     def _job(self, sink: Sink, ranges: Sequence[Range]) -> list[RangeReport]:
-        self._lots.set()
+        self._arrow_batch_size.set()
         rows = sink.over(self._outcomes(self._read(ranges), sink.now, ranges))
         plan_check.check(rows, self._handler.topic)  # and it runs as it was planned for this
         reports = [as_report(row[0]) for row in rows.collect()]
-        self._lots.learn(max((report.row_bytes for report in reports), default=0))
+        self._arrow_batch_size.learn(max((report.row_bytes for report in reports), default=0))
         return reports
 
     def _read(self, ranges: Sequence[Range]) -> DataFrame:
@@ -116,11 +116,13 @@ class Batches:
         """Ranges of which no row came out: there is nothing in them, or nothing to handle."""
         told = {(report.topic, report.partition) for report in reports}
         return [
-            self._driven(sink, place, Delivery.finish) for place in sink.ranges if place not in told
+            self._driven(sink, place, RangeDelivery.finish)
+            for place in sink.ranges
+            if place not in told
         ]
 
     def _driven(
-        self, sink: Sink, place: TopicPartition, work: Callable[[Delivery], None]
+        self, sink: Sink, place: TopicPartition, work: Callable[[RangeDelivery], None]
     ) -> RangeReport:
         """Do on the driver what a task does elsewhere, for a range that has no rows to compute."""
         try:
@@ -168,7 +170,7 @@ class Batches:
         on which no Python worker stays alive.
         """
         try:
-            probe(self._spark, self._spec)
+            check_workers(self._spark, self._spec)
             nobody = self._read([alone]).where("offset < 0")
             rows = self._outcomes(nobody, WallClock().now(), [alone])
             rows.write.format("noop").mode("overwrite").save()
@@ -181,7 +183,7 @@ class Batches:
         """End a record that was alone in a job that failed for its data, at every attempt."""
         told = as_records_error(error)
 
-        def end(delivery: Delivery) -> None:
+        def end(delivery: RangeDelivery) -> None:
             match fault(error):
                 case "function":
                     delivery.fail(told)

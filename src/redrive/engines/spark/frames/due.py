@@ -24,9 +24,9 @@ from redrive.engines.spark.ranges import Range
 from redrive.errors import ConfigurationError, DataLossError
 from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.log import KafkaLog
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.ports import Clock, Position
-from redrive.record import Record, TopicPartition
+from redrive.record import Record, TopicPartition, partitions_of
 from redrive.tuning import DUE_LONG_HOLD
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DueReader(DataSourceStreamReader):
     def __init__(self, options: DueOptions, settings: Settings) -> None:
         self._options = options
         self._settings = settings  # pickled with the reader: options would be shown in Spark's UI
-        self._log: KafkaLog | None = None
+        self._kafka_log: KafkaLog | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the clients, which belong to a process."""
@@ -128,26 +128,22 @@ class DueReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Read a range, committed records only; this is called in a Python worker."""
         each: Range = partition.value
-        for lot in self._reading.lots(each.place, each.start, each.end):
-            for record in lot:
+        for batch in self._reading.batches(each.place, each.start, each.end):
+            for record in batch:
                 hold(record)
                 yield as_row(record)
 
     @property
     def _reading(self) -> KafkaLog:
-        self._log = self._log or KafkaLog(self._settings, _GROUP)
-        return self._log
+        self._kafka_log = self._kafka_log or KafkaLog(self._settings, _GROUP)
+        return self._kafka_log
 
     def _look(self) -> _Topics:
         found = self._reading.topics(list(self._options.delays))
         for topic in self._options.delays:
             if topic not in found:
                 raise MissingTopicError(topic)
-        places = [
-            TopicPartition(topic, number)
-            for topic, (_, count) in found.items()
-            for number in range(count)
-        ]
+        places = partitions_of({topic: count for topic, (_, count) in found.items()})
         ids = {topic: topic_id for topic, (topic_id, _) in found.items()}
         return _Topics(ids, self._reading.all_bounds(places))
 
@@ -156,7 +152,7 @@ class DueReader(DataSourceStreamReader):
         begun, seen = as_positions(start), as_ids(start)
         for topic, topic_id in found.ids.items():
             if seen.get(topic, topic_id) != topic_id:
-                self._lost(f"{topic} was deleted and made again: what waited in the old one")
+                self._lost(f"{topic} was deleted and recreated: what waited in the old one")
                 begun = {place: offset for place, offset in begun.items() if place.topic != topic}
         begins: dict[TopicPartition, int] = {}
         for place, (first, last) in found.bounds.items():

@@ -8,7 +8,7 @@ import traceback
 from itertools import pairwise
 from typing import Final, Literal
 
-from redrive.engines.spark.session import last_line
+from redrive.engines.spark.spark_session import last_line
 from redrive.engines.spark.task import WorkerKilledError
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.signals import Signal

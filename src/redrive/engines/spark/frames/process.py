@@ -7,7 +7,7 @@ from typing import Final
 
 from redrive.app import App
 from redrive.clock import WallClock
-from redrive.engines.spark.keeping import Kept
+from redrive.engines.spark.process_cache import ProcessCache
 from redrive.engines.spark.runtime import load
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
@@ -37,7 +37,7 @@ class Process:
             each.close()
 
 
-_processes: Final[Kept[Process]] = Kept()
+_processes: Final[ProcessCache[Process]] = ProcessCache()
 
 
 def process(spec: Spec) -> Process:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from redrive.config import Settings
 from redrive.engines.spark.ranges import Range
-from redrive.kafka.java import java_properties
+from redrive.kafka.java_config import java_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

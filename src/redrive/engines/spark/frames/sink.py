@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 
 from redrive.engines.spark import marks
-from redrive.engines.spark.frames import reports
-from redrive.engines.spark.frames.delivery import Delivery
+from redrive.engines.spark.frames import frame_report
+from redrive.engines.spark.frames.frame_report import RangeReport
 from redrive.engines.spark.frames.process import process
-from redrive.engines.spark.frames.reports import RangeReport
+from redrive.engines.spark.frames.range_delivery import RangeDelivery
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import log_here
 from redrive.engines.spark.spec import Spec
@@ -82,31 +82,33 @@ class Sink:
         try:
             report = self.deliver(batches, again=again)
         except Exception as error:  # noqa: BLE001 -- raised here, it would count against a record
-            report = reports.blamed(reports.untouched(next(iter(self.ranges.values()))), error)
+            report = frame_report.blamed(
+                frame_report.untouched(next(iter(self.ranges.values()))), error
+            )
         if report is not None:
-            yield pa.RecordBatch.from_pydict({"report": [reports.as_text(report)]})
+            yield pa.RecordBatch.from_pydict({"report": [frame_report.as_text(report)]})
 
     def deliver(
         self, batches: Iterator[pa.RecordBatch], *, again: bool = False
     ) -> RangeReport | None:
         """Run one task; troubles are part of its report, since Spark must not count them."""
-        delivery: Delivery | None = None
+        delivery: RangeDelivery | None = None
         each: Range | None = None
         stopped: Exception | None = None
         try:
             for batch in _whole_ones(batches):
                 each = each or self.ranges[_place(batch)]
                 delivery = delivery or self.open(each.place, again=again)
-                delivery.take(batch)
+                delivery.add(batch)
                 if delivery.cut:
                     break  # what is left is not computed: it is planned again
         except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
             stopped = error
         return None if each is None else self._end(each, delivery, stopped)
 
-    def open(self, place: TopicPartition, *, again: bool) -> Delivery:
+    def open(self, place: TopicPartition, *, again: bool) -> RangeDelivery:
         """Begin with one range."""
-        return Delivery(
+        return RangeDelivery(
             self.spec,
             process(self.spec),
             self.ranges[place],
@@ -116,11 +118,11 @@ class Sink:
         )
 
     def _end(
-        self, each: Range, delivery: Delivery | None, stopped: Exception | None
+        self, each: Range, delivery: RangeDelivery | None, stopped: Exception | None
     ) -> RangeReport:
         """Make the rest durable, and report."""
         if delivery is None:
-            return reports.blamed(reports.untouched(each), self.explained(stopped))
+            return frame_report.blamed(frame_report.untouched(each), self.explained(stopped))
         try:
             if stopped is None:
                 delivery.finish()
@@ -128,7 +130,7 @@ class Sink:
             stopped = error
         report = delivery.report()
         delivery.close()
-        return reports.blamed(report, self.explained(stopped))
+        return frame_report.blamed(report, self.explained(stopped))
 
     def explained(self, error: Exception | None) -> Exception | None:
         """Tell by whom this task was fenced off: a newer run, or a task that was given up."""

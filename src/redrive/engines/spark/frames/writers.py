@@ -10,10 +10,10 @@ from typing import Protocol
 
 from redrive.delivery.transactions import Transactions
 from redrive.engines.spark.frames.chunks import Chunk
-from redrive.engines.spark.frames.refusals import Refusals
+from redrive.engines.spark.frames.refused_rows import RefusedRows
 from redrive.errors import PublishError
 from redrive.kafka.room import Room
-from redrive.kafka.transactions import TransactionalProducer
+from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Handover, Position, Progress, Publisher
 from redrive.processing.causes import Tally
 from redrive.record import TopicPartition
@@ -52,7 +52,7 @@ class FlushWriter:
         *,
         start: int,
         every: float,
-        refusals: Refusals,
+        refused_rows: RefusedRows,
         tally: Tally,
         at: Callable[[int], Position] = Position,
     ) -> None:
@@ -66,7 +66,7 @@ class FlushWriter:
         self._place = place
         self._at = at
         self._every = every
-        self._refusals = refusals
+        self._refused_rows = refused_rows
         self._commit_at = monotonic() + every
         self._waiting: deque[tuple[Chunk, Handover | None]] = deque()
         self._weight = 0
@@ -76,9 +76,9 @@ class FlushWriter:
 
         Also while there is more to do: a producer says how much it has under way, not whose it is.
         """
-        if self._refusals.waiting.records:
+        if self._refused_rows.waiting.records:
             return
-        chunk = self._refusals.writable(chunk)
+        chunk = self._refused_rows.writable(chunk)
         handed = self._publisher.hand_over(chunk.writes) if chunk.writes else None
         self._waiting.append((chunk, handed))
         if handed is not None:
@@ -121,7 +121,7 @@ class FlushWriter:
             error = self._try(chunk, {id(write) for write in error.refused})
         while error is not None:
             known = {id(write) for write in chunk.writes}
-            chunk = self._refusals.without(chunk, error)
+            chunk = self._refused_rows.without(chunk, error)
             # Those that are buried instead have dead letters now.
             error = self._try(chunk, {id(write) for write in chunk.writes} - known)
         return chunk
@@ -143,7 +143,7 @@ class TransactionWriter:
         place: TopicPartition,
         *,
         start: int,
-        refusals: Refusals,
+        refused_rows: RefusedRows,
         tally: Tally,
         at: Callable[[int], Position] = Position,
     ) -> None:
@@ -152,13 +152,13 @@ class TransactionWriter:
         self.committed = start
         self.counts: Counter[str] = Counter()
         self._tally = tally
-        self._refusals = refusals
+        self._refused_rows = refused_rows
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="redrive-transaction")
         self._transactions: Transactions[Chunk] = Transactions(
             producer,
             place,
             at=at,
-            topics=refusals.topics,
+            topics=refused_rows.topics,
             submit=self._beside.submit,
             completed=self._completed,
         )
@@ -166,9 +166,9 @@ class TransactionWriter:
 
     def put(self, chunk: Chunk) -> None:
         """Add it to the next transaction; one that would be too large is committed before."""
-        if self._refusals.waiting.records:
+        if self._refused_rows.waiting.records:
             return
-        chunk = self._refusals.writable(chunk)
+        chunk = self._refused_rows.writable(chunk)
         waiting = self._next
         if waiting is not None:
             messages = len(waiting.writes) + len(chunk.writes)
@@ -194,7 +194,7 @@ class TransactionWriter:
             self._begin(chunk)
 
     def _begin(self, chunk: Chunk) -> None:
-        if chunk.end == self.committed or chunk.end > self._refusals.end:
+        if chunk.end == self.committed or chunk.end > self._refused_rows.end:
             return  # what is behind a row that waits runs again with it
         self._transactions.begin(chunk)
 
@@ -202,7 +202,7 @@ class TransactionWriter:
         while (chunk := self._transactions.under_way) is not None:
             refused = self._transactions.settle()
             if refused is not None:
-                self._begin(self._refusals.without(chunk, refused))
+                self._begin(self._refused_rows.without(chunk, refused))
 
     def _completed(self, _: Position, chunk: Chunk) -> None:
         self.committed = chunk.end

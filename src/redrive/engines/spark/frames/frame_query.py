@@ -1,4 +1,4 @@
-"""FrameLane: plans and runs batches of frames in a thread of its own, until it is stopped.
+"""FrameQuery: plans and runs batches of frames in a thread of its own, until it is stopped.
 
 It has the face of a streaming query. It is none, because Spark's offsets and checkpoints would only
 repeat, with three files for each batch, what the group's committed offsets say.
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from redrive.engines.spark.frames.batch import Batches
-from redrive.engines.spark.frames.reports import as_text
+from redrive.engines.spark.frames.frame_report import as_text
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.source import Reader
 from redrive.engines.spark.spec import Spec
@@ -29,7 +29,7 @@ Report = Callable[[list[str], int, float], None]
 """Takes the reports of a batch, its number, and how long it took."""
 
 
-class FrameLane:
+class FrameQuery:
     """One lane of a frame handler."""
 
     def __init__(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from redrive.delivery.refusing import Waiting
+from redrive.delivery.refusing_topics import Waiting
 from redrive.delivery.store import StoreNotAllowedError
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
@@ -13,7 +13,13 @@ from redrive.errors import RedriveError, Refusal
 from redrive.kafka.errors import NotAllowedError
 from redrive.processing.causes import Seen
 
-_ENDS_THE_RUN: Final = (RivalError, NotAllowedError, StoreNotAllowedError)
+ReportT = TypeVar("ReportT", bound="SliceReport")
+
+ENDS_THE_RUN: Final[tuple[type[Exception], ...]] = (
+    RivalError,
+    NotAllowedError,
+    StoreNotAllowedError,
+)
 
 
 @dataclass
@@ -55,16 +61,19 @@ def refuse(report: SliceReport, waiting: Waiting) -> None:
 def untouched(each: Range, stopped: Exception | None) -> SliceReport:
     """The report of a range in which nothing was done."""
     report = SliceReport(each.topic, each.partition, each.start, each.start, each.delay)
-    blame(report, stopped)
-    return report
+    return blamed(report, stopped)
 
 
-def blame(report: SliceReport, stopped: Exception | None) -> None:
-    """Say what stopped a task: a trouble passes; what only others can change ends the run."""
+def blamed(
+    report: ReportT,
+    stopped: Exception | None,
+    fatal: tuple[type[Exception], ...] = ENDS_THE_RUN,
+) -> ReportT:
+    """Say what stopped a task: trouble passes; what is `fatal`, or a bug, ends the run."""
     if stopped is None:
-        return
-    told = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
-    if isinstance(stopped, RedriveError) and not isinstance(stopped, _ENDS_THE_RUN):
-        report.trouble = told
+        return report
+    if isinstance(stopped, RedriveError) and not isinstance(stopped, fatal):
+        report.trouble = str(stopped)
     else:
-        report.fatal = told
+        report.fatal = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
+    return report

@@ -1,4 +1,4 @@
-"""Positions: the progress of one lane's partitions, begun by the planner and kept alive by it.
+"""CommittedOffsets: those of one lane's partitions, begun and kept alive by the planner.
 
 Nobody on Spark joins the group, so brokers forget an offset some time after it was committed
 (`offsets.retention.minutes`, 7 days by default), also under a run that is alive: the partition
@@ -10,12 +10,12 @@ are forgotten at once, that long after the last member left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from redrive.engines.fencing import fence_off
+from redrive.engines.offset_reset import is_of_another
 from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
-from redrive.engines.starts import is_of_another
 from redrive.ports import Position
 from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
 from redrive.processing.notes import MOVED, ROOM, RUN, noted
@@ -35,7 +35,7 @@ class Fence(Protocol):
     ) -> None: ...
 
 
-class Positions:
+class CommittedOffsets:
     """The committed offsets of the partitions of one lane."""
 
     def __init__(
@@ -123,23 +123,20 @@ class Positions:
             self._progress.commit(marked)
             done = marked
         else:
-            with ThreadPoolExecutor(FENCED_AT_ONCE) as side_by_side:
-                done = dict(side_by_side.map(self._put_fenced, *zip(*marked.items(), strict=True)))
+            done = fence_off(marked, lambda place: self._put_fenced(place, marked[place]))
         now = self._clock.now()
         self._since.update(dict.fromkeys(done, now))
         return done
 
-    def _put_fenced(
-        self, place: TopicPartition, position: Position
-    ) -> tuple[TopicPartition, Position]:
+    def _put_fenced(self, place: TopicPartition, position: Position) -> Position:
         assert self._fence is not None  # noqa: S101 -- asked by the only caller
         producer = self._fence(place)
         # Only now that the others are fenced off: how far did they come?
         found = marks.reached(place, self._ids[place.topic], self._progress)
         if found is not None and found != self._found.get(place):
-            return place, found
+            return found
         producer.commit([], {place: position})
-        return place, position
+        return position
 
     def keep(self, found: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:
         """Commit again what was committed long ago, or by another run; returns what is then.

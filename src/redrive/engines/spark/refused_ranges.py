@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.delivery.refusing import Ask, RefusingTopics
+from redrive.delivery.refusing_topics import Ask, RefusingTopics
 from redrive.engines.spark.news import News
 from redrive.errors import PublishError
 from redrive.record import TopicPartition

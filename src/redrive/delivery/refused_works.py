@@ -1,4 +1,4 @@
-"""Blamed: records of units of work whose writes were refused; nobody is called for them in vain.
+"""RefusedWorks: records of units of work whose writes were refused, and what comes next.
 
 Their unit was undone, and with it what their handlers did in the database. Where the handler itself
 had failed, the failure is kept, and it is not called again. Where it has sent something that can
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.delivery.refusing import RefusingTopics, Waiting
+from redrive.delivery.refusing_topics import RefusingTopics, Waiting
 from redrive.errors import PublishError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Blame(NamedTuple):
     """Whether nothing is waited for: it would be refused whenever it is written."""
 
 
-class Blamed:
+class RefusedWorks:
     """The records of one process that are to blame. May be used from many threads."""
 
     def __init__(self, topics: RefusingTopics) -> None:

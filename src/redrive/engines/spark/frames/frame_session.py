@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 _WARNS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 MOST_ROWS: Final = 2000
 FIRST_ROWS: Final = 200
-LOT_BYTES: Final = 16_000_000
+ARROW_BATCH_BYTES: Final = 16_000_000
 """Of one Arrow batch, about: it is in memory on both sides, and several times in Python's."""
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OURS: Final = "spark.redrive.set."
 _SETTINGS: Final = {
-    # Asked for after every row, of every part of it, the size of a lot costs more than the rest of
-    # the way to Python. Fewer rows bound the memory instead: how many, `Lots` says before each job.
+    # Measured after every row, the size of a batch costs more than the rest of the way to Python.
+    # Fewer rows bound the memory instead: `ArrowBatchSize` says how many, before each job.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     _ROWS: "200",
     # Without "kafka" in it: the older way of reading, which a batch read takes by default, makes
@@ -40,7 +40,7 @@ def prepare(spark: SparkSession) -> None:
             spark.conf.set(f"{_OURS}{name}", "true")
 
 
-class Lots:
+class ArrowBatchSize:
     """How many rows go to Python at once: few while they are heavy, or while nobody knows."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -55,7 +55,7 @@ class Lots:
     def learn(self, row_bytes: int) -> None:
         """Take note of how heavy rows were in the last job; 0: there were none."""
         if row_bytes:
-            self._rows = max(1, min(MOST_ROWS, LOT_BYTES // row_bytes))
+            self._rows = max(1, min(MOST_ROWS, ARROW_BATCH_BYTES // row_bytes))
 
 
 def _quieten(spark: SparkSession) -> None:

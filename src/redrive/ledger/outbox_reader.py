@@ -17,8 +17,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from redrive.ledger.held_back import Excluded, Taken
 from redrive.ledger.outbox import ID_HEADER
-from redrive.ledger.refusals import Held, Taken
 from redrive.record import Headers, Write
 from redrive.tuning import TAKE_BYTES, TAKE_OF_A_SHARD
 
@@ -48,7 +48,7 @@ _BUT: Final = {
 }
 
 
-class Outgoing:
+class OutboxReader:
     """The rows of one app that are to be published."""
 
     def __init__(self, connection: psycopg.Connection[Any], app: str, schema: str) -> None:
@@ -56,7 +56,7 @@ class Outgoing:
         self._app = app
         self._table = sql.Identifier(schema, "outbox")
 
-    def take(self, shards: Sequence[int], most: int, held: Held) -> list[Taken]:
+    def fetch(self, shards: Sequence[int], most: int, held: Excluded) -> list[Taken]:
         """The first rows of each shard, in order, without those that are held back.
 
         At most so many, and not much more than TAKE_BYTES.
@@ -78,14 +78,14 @@ class Outgoing:
             for headers in [((ID_HEADER, id_.encode()), *(_unpacked(packed) if packed else ()))]
         ]
 
-    def is_empty(self, held: Held) -> bool:
+    def is_empty(self, held: Excluded) -> bool:
         """Whether nothing waits in any shard, except what is held back."""
         query = sql.SQL("select from {table} row where app = %(app)s {but} limit 1")
         self._cursor.execute(*self._without(held, query, {}))
         return self._cursor.fetchone() is None
 
     def _without(
-        self, held: Held, query: sql.SQL, parameters: dict[str, Any]
+        self, held: Excluded, query: sql.SQL, parameters: dict[str, Any]
     ) -> tuple[sql.Composed, dict[str, Any]]:
         exceptions = [_BUT[name] for name, things in held._asdict().items() if things]
         return query.format(table=self._table, but=sql.SQL(" ".join(exceptions))), {

@@ -1,4 +1,4 @@
-"""Accounts: every row that was read comes out once, in its order.
+"""RowAudit: every row that was read comes out once, in its order.
 
 Before the handler each row of a task is numbered by Spark. So a row that is missing or doubled is
 seen by its number alone, and gaps in the offsets (transaction markers, compaction) are none.
@@ -26,7 +26,7 @@ class Gap(NamedTuple):
     end: int
 
 
-class Accounts:
+class RowAudit:
     """The rows of one task."""
 
     def __init__(self, place: TopicPartition, start: int) -> None:
@@ -34,8 +34,8 @@ class Accounts:
         self._place = place
         self._next_number = 0
 
-    def take(self, numbers: Sequence[int], offsets: Sequence[int]) -> list[Gap]:
-        """Take the next rows; gives what is missing among them."""
+    def check(self, numbers: Sequence[int], offsets: Sequence[int]) -> list[Gap]:
+        """Check the next rows; returns what is missing among them."""
         first = self._next_number
         if numbers == list(range(first, first + len(numbers))):  # as nearly always
             gaps: list[Gap] = []

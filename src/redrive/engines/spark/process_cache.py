@@ -1,4 +1,4 @@
-"""Keeping: what a process keeps from task to task, one for each app, until a newer run takes over.
+"""ProcessCache: what a process keeps for each app, from task to task, until a newer run begins.
 
 Spark's Python workers live as long as their session, and runs come and go in it: the clients,
 threads and resources of one that is over are let go of when the next one begins.
@@ -26,18 +26,18 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-_Kept = TypeVar("_Kept", bound=Closable)
+_Cached = TypeVar("_Cached", bound=Closable)
 _Key = tuple[str, str, int]
 
 
-class Kept(Generic[_Kept]):
+class ProcessCache(Generic[_Cached]):
     """What this process keeps; used by one task at a time."""
 
     def __init__(self) -> None:
-        self._made: dict[_Key, _Kept] = {}
+        self._made: dict[_Key, _Cached] = {}
         self._used: dict[_Key, float] = {}
 
-    def get(self, spec: Spec, make: Callable[[Spec], _Kept]) -> _Kept:
+    def get(self, spec: Spec, make: Callable[[Spec], _Cached]) -> _Cached:
         """That of this run; made when it is first asked for."""
         # A fork has the parent's objects, but not its threads: it makes its own.
         key = (spec.target, spec.run, os.getpid())
@@ -47,7 +47,7 @@ class Kept(Generic[_Kept]):
         self._used[key] = monotonic()
         return self._made[key]
 
-    def take_all(self) -> list[_Kept]:
+    def pop_all(self) -> list[_Cached]:
         """All that this process has made, for whoever closes it; nothing is kept any more."""
         mine = [key for key in self._made if key[2] == os.getpid()]
         return [self._made.pop(key) for key in mine]

@@ -17,10 +17,10 @@ _RANGE = range(20000, 32000)
 
 def problem(port: int) -> str | None:
     """Why a server cannot listen on `port`; None if it can."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            trial.bind((HOST, port))
         except OverflowError:
             return "it is not a port number"
         except OSError as error:

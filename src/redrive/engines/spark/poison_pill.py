@@ -1,4 +1,4 @@
-"""Search: which record kills its Python worker? Found by halves, buried only on proof.
+"""PoisonSearch: which record kills its Python worker? Found by halves, buried only on proof.
 
 The planner plans what is suspected alone, each range in a task of its own. The driver says whose
 Python worker died (`lost_tasks.py`); the committed offsets say what was harmless. The proof is a
@@ -17,7 +17,7 @@ from redrive.ports import Position
 from redrive.record import TopicPartition
 
 
-class Search:
+class PoisonSearch:
     """The suspected ranges of one lane, and how they are tried."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a partition until its transaction is committed."""
+"""What is buffer of a partition until its transaction is committed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from redrive.delivery.kept import Kept
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
+from redrive.delivery.transaction_buffer import TransactionBuffer
 from redrive.delivery.transactions import Transactions
 from redrive.errors import RedriveError
 from redrive.kafka.errors import NotAllowedError, publish_error, refusal
@@ -15,13 +15,13 @@ from redrive.kafka.room import Room
 from redrive.ports import Position
 from redrive.processing.outcomes import Report
 from redrive.record import Record, TopicPartition, Write
-from redrive.testing.clock import VirtualClock
+from redrive.testing.virtual_clock import VirtualClock
 
 
 @pytest.fixture
-def kept():
+def buffer():
     clock = VirtualClock()
-    return Kept(None, Room(), RefusingTopics(lambda _: {}, clock), clock)
+    return TransactionBuffer(None, Room(), RefusingTopics(lambda _: {}, clock), clock)
 
 
 def ended(*offsets, done=(), to="out"):
@@ -36,56 +36,56 @@ def refused(prefix, *, topic="rare", error="UNKNOWN_TOPIC_OR_PART"):
     return refusal(writes, [publish_error(topic, 0, error) for _ in writes], len(prefix.writes))
 
 
-def test_a_prefix_is_what_has_ended_below_an_offset_in_its_order(kept):
-    kept.take(ended(3, 0, done=[1, 4]))
-    kept.take(ended(2))
-    prefix = kept.cut(3)
+def test_a_prefix_is_what_has_ended_below_an_offset_in_its_order(buffer):
+    buffer.add(ended(3, 0, done=[1, 4]))
+    buffer.add(ended(2))
+    prefix = buffer.cut(3)
     assert [write.value for write in prefix.writes] == [b"0", b"2"]
     assert (prefix.end, prefix.done, prefix.records) == (3, [1], 3)
-    kept.let_go()
-    rest = kept.cut(5)
+    buffer.let_go()
+    rest = buffer.cut(5)
     assert ([write.value for write in rest.writes], rest.done) == ([b"3"], [4])
 
 
-def test_what_there_is_no_room_for_is_left_for_the_next(kept, monkeypatch):
+def test_what_there_is_no_room_for_is_left_for_the_next(buffer, monkeypatch):
     monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 2)
-    kept.take(ended(4, 2, 1, 0, done=[3, 5]))
-    first = kept.cut(6)
+    buffer.add(ended(4, 2, 1, 0, done=[3, 5]))
+    first = buffer.cut(6)
     assert (first.end, first.done, first.records) == (2, [], 2)
-    kept.let_go()
-    second = kept.cut(6)
+    buffer.let_go()
+    second = buffer.cut(6)
     assert (second.end, sorted(second.done), second.records) == (6, [3, 5], 4)
 
 
-def test_it_takes_room_until_it_is_committed(kept):
-    size = kept.take(ended(0, 1, 2, done=[3]))
-    assert (kept.records, kept.bytes) == (4, size)
-    kept.cut(2)
-    kept.take(ended(4))
-    assert (kept.records, kept.bytes) == (5, size // 3 * 4)
-    kept.let_go()
-    assert (kept.records, kept.bytes) == (3, size // 3 * 2)
-    kept.cut(5)
-    kept.let_go()
-    assert (kept.records, kept.bytes) == (0, 0)
+def test_it_takes_room_until_it_is_committed(buffer):
+    size = buffer.add(ended(0, 1, 2, done=[3]))
+    assert (buffer.records, buffer.bytes) == (4, size)
+    buffer.cut(2)
+    buffer.add(ended(4))
+    assert (buffer.records, buffer.bytes) == (5, size // 3 * 4)
+    buffer.let_go()
+    assert (buffer.records, buffer.bytes) == (3, size // 3 * 2)
+    buffer.cut(5)
+    buffer.let_go()
+    assert (buffer.records, buffer.bytes) == (0, 0)
 
 
-def test_from_the_first_record_that_has_to_wait_on_nothing_is_taken(kept):
-    size = kept.take(ended(0, 2, 3, done=[1, 4])) + kept.take(ended(5, to="rare"))
-    kept.take(ended(6, to="rare"))
-    kept.put_back(refused(kept.cut(6)))
-    assert kept.reachable(7) == kept.hold.offset == 5
-    assert (kept.hold.topics, kept.hold.records) == ({"rare"}, 1)
-    assert (kept.refused, kept.waiting, kept.records) == (2, 2, 7)
-    assert kept.bytes > size
-    before = kept.cut(kept.reachable(7))
+def test_from_the_first_record_that_has_to_wait_on_nothing_is_taken(buffer):
+    size = buffer.add(ended(0, 2, 3, done=[1, 4])) + buffer.add(ended(5, to="rare"))
+    buffer.add(ended(6, to="rare"))
+    buffer.put_back(refused(buffer.cut(6)))
+    assert buffer.reachable(7) == buffer.hold.offset == 5
+    assert (buffer.hold.topics, buffer.hold.records) == ({"rare"}, 1)
+    assert (buffer.refused, buffer.waiting, buffer.records) == (2, 2, 7)
+    assert buffer.bytes > size
+    before = buffer.cut(buffer.reachable(7))
     assert [write.value for write in before.writes] == [b"0", b"2", b"3"]
-    kept.let_go()
-    kept.waits = False  # the topic takes writes again
-    assert kept.cut(kept.reachable(7)).records == 2
-    assert (kept.refused, kept.waiting) == (2, 2)  # also while they are tried
-    kept.let_go()
-    assert (kept.hold, kept.refused, kept.waiting, kept.bytes) == (None, 0, 0, 0)
+    buffer.let_go()
+    buffer.waits = False  # the topic takes writes again
+    assert buffer.cut(buffer.reachable(7)).records == 2
+    assert (buffer.refused, buffer.waiting) == (2, 2)  # also while they are tried
+    buffer.let_go()
+    assert (buffer.hold, buffer.refused, buffer.waiting, buffer.bytes) == (None, 0, 0, 0)
 
 
 class Producer:
@@ -105,7 +105,7 @@ PLACE = TopicPartition("in", 0)
 
 
 @pytest.fixture
-def world(kept):
+def world(buffer):
     producer, completed = Producer(), []
 
     def submit(call, *arguments):
@@ -122,9 +122,9 @@ def world(kept):
     return SimpleNamespace(producer=producer, completed=completed, transactions=transactions)
 
 
-def test_writes_and_position_are_committed_together_and_complete_before_it_has_ended(kept, world):
-    kept.take(ended(0, 1))
-    prefix = kept.cut(2)
+def test_writes_and_position_are_committed_together_and_complete_before_it_has_ended(buffer, world):
+    buffer.add(ended(0, 1))
+    prefix = buffer.cut(2)
     world.transactions.begin(prefix)
     assert world.transactions.under_way is prefix
     assert world.transactions.settle() is None
@@ -133,9 +133,9 @@ def test_writes_and_position_are_committed_together_and_complete_before_it_has_e
     assert world.transactions.under_way is None
 
 
-def test_refused_writes_are_returned_and_every_other_error_is_raised(kept, world):
-    kept.take(ended(0, to="rare"))
-    prefix = kept.cut(1)
+def test_refused_writes_are_returned_and_every_other_error_is_raised(buffer, world):
+    buffer.add(ended(0, to="rare"))
+    prefix = buffer.cut(1)
     world.producer.error = refused(prefix)
     world.transactions.begin(prefix)
     assert world.transactions.settle() is world.producer.error

@@ -252,7 +252,7 @@ def test_a_late_commit_for_a_topic_that_was_made_again_is_no_progress(
     late(world, app, place, only.topic_id, 3)
     one = planner(world, app) if restarted else one
     for _ in range(2):
-        with pytest.raises(DataLossError, match="was deleted and made again"):
+        with pytest.raises(DataLossError, match="was deleted and recreated"):
             one.plan()
 
 

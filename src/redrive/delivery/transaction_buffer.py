@@ -1,4 +1,4 @@
-"""Kept: records of a partition that have ended, by offset, until their transaction is committed.
+"""TransactionBuffer: records of a partition that have ended, until a transaction takes them.
 
 A transaction takes a contiguous prefix and nothing else: all that has ended below an offset, as
 far as there is room for it. If writes of it are refused, all of it comes back, and from the first
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.delivery.items import Hold, Item, taken_back
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.messages import weight
 from redrive.processing.outcomes import Outcome, Report
 
@@ -72,7 +72,7 @@ class Prefix(NamedTuple):
 _NOTHING: Final = Prefix(0, [], [], 0)
 
 
-class Kept:
+class TransactionBuffer:
     """Those of one partition, with those of the transaction under way. Safe for many threads."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Kept:
         self._under_way = _NOTHING
         self._lock = Lock()
 
-    def take(self, report: Report) -> int:
+    def add(self, report: Report) -> int:
         """Keep what has ended; returns the bytes of its messages."""
         news: list[Ended] = [*report.sent]
         news += [(each.offset, each.writes, each) for each in report.outcomes]

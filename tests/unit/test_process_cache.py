@@ -7,8 +7,8 @@ import threading
 
 from memory_engine import make_spec
 
-from redrive.engines.spark import keeping, runtime
-from redrive.engines.spark.keeping import Kept
+from redrive.engines.spark import process_cache, runtime
+from redrive.engines.spark.process_cache import ProcessCache
 
 
 class Thing:
@@ -21,53 +21,53 @@ class Thing:
 
 
 def test_it_is_made_once_for_a_run():
-    kept = Kept()
-    one = kept.get(make_spec(), Thing)
-    assert kept.get(make_spec(), Thing) is one
-    assert kept.take_all() == [one]
-    assert kept.take_all() == []
+    cache = ProcessCache()
+    one = cache.get(make_spec(), Thing)
+    assert cache.get(make_spec(), Thing) is one
+    assert cache.pop_all() == [one]
+    assert cache.pop_all() == []
     assert one.closed == 0
 
 
 def test_that_of_an_earlier_run_of_the_app_is_closed_before_the_next_is_made():
-    kept = Kept()
-    one = kept.get(make_spec(run="1-a"), Thing)
+    cache = ProcessCache()
+    one = cache.get(make_spec(run="1-a"), Thing)
 
     def make(spec) -> Thing:
         assert one.closed == 1
         return Thing(spec)
 
-    other = kept.get(make_spec(run="2-b"), make)
-    assert kept.take_all() == [other]
+    other = cache.get(make_spec(run="2-b"), make)
+    assert cache.pop_all() == [other]
 
 
 def test_that_of_another_app_is_kept_while_it_is_used(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(keeping, "monotonic", lambda: now)
-    kept = Kept()
-    one = kept.get(make_spec(target="a:app"), Thing)
+    monkeypatch.setattr(process_cache, "monotonic", lambda: now)
+    cache = ProcessCache()
+    one = cache.get(make_spec(target="a:app"), Thing)
     now = 500
-    kept.get(make_spec(target="b:app"), Thing)
-    kept.get(make_spec(target="a:app"), Thing)
+    cache.get(make_spec(target="b:app"), Thing)
+    cache.get(make_spec(target="a:app"), Thing)
     now = 1000
-    kept.get(make_spec(target="c:app"), Thing)
+    cache.get(make_spec(target="c:app"), Thing)
     assert one.closed == 0
     now = 2000
-    kept.get(make_spec(target="d:app"), Thing)
+    cache.get(make_spec(target="d:app"), Thing)
     assert one.closed == 1
 
 
 def test_what_another_process_made_before_it_forked_is_not_closed(monkeypatch):
-    kept = Kept()
-    theirs = kept.get(make_spec(run="1-a"), Thing)
-    monkeypatch.setattr(keeping.os, "getpid", lambda: -1)
-    mine = kept.get(make_spec(run="2-b"), Thing)
+    cache = ProcessCache()
+    theirs = cache.get(make_spec(run="1-a"), Thing)
+    monkeypatch.setattr(process_cache.os, "getpid", lambda: -1)
+    mine = cache.get(make_spec(run="2-b"), Thing)
     assert theirs.closed == 0
-    assert kept.take_all() == [mine]
+    assert cache.pop_all() == [mine]
 
 
 def test_what_does_not_close_holds_up_nobody(monkeypatch, caplog):
-    monkeypatch.setattr(keeping, "KEPT_TO_CLOSE", 0.1)
+    monkeypatch.setattr(process_cache, "KEPT_TO_CLOSE", 0.1)
     going_on = threading.Event()
 
     class Hanging(Thing):
@@ -78,11 +78,11 @@ def test_what_does_not_close_holds_up_nobody(monkeypatch, caplog):
         def close(self) -> None:
             raise ConnectionError("the warehouse does not answer")
 
-    kept = Kept()
-    kept.get(make_spec(run="1-a"), Raising)
-    kept.get(make_spec(run="2-b"), Hanging)
+    cache = ProcessCache()
+    cache.get(make_spec(run="1-a"), Raising)
+    cache.get(make_spec(run="2-b"), Hanging)
     assert "the warehouse does not answer" in caplog.text
-    assert isinstance(kept.get(make_spec(run="3-c"), Thing), Thing)
+    assert isinstance(cache.get(make_spec(run="3-c"), Thing), Thing)
     going_on.set()
 
 

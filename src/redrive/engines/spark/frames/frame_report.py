@@ -7,16 +7,14 @@ import logging
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from redrive.engines.spark.frames.accounts import RowsError
-from redrive.engines.spark.marks import RivalError
+from redrive.engines.spark import task_report
+from redrive.engines.spark.frames.row_audit import RowsError
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import SliceReport
+from redrive.engines.spark.task_report import SliceReport
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.kafka.errors import NotAllowedError
-from redrive.kafka.transactions import FencedError
 
 log: Final = logging.getLogger("redrive.spark")
-_FATAL: Final = (ConfigurationError, FencedError, NotAllowedError, RivalError, RowsError)
+_FATAL: Final = (*task_report.ENDS_THE_RUN, ConfigurationError, RowsError)
 
 
 @dataclass
@@ -37,16 +35,10 @@ def untouched(each: Range) -> RangeReport:
 
 
 def blamed(report: RangeReport, stopped: Exception | None) -> RangeReport:
-    """Say what stopped a task: a trouble passes; a rival, or a mistake, does not."""
-    if stopped is None:
-        return report
-    if isinstance(stopped, RedriveError) and not isinstance(stopped, _FATAL):
-        report.trouble = str(stopped)
-    else:
-        report.fatal = str(stopped) if isinstance(stopped, RedriveError) else repr(stopped)
-        if not isinstance(stopped, RedriveError):
-            log.error("a task failed", exc_info=stopped)
-    return report
+    """Say what stopped a task; a bug is logged too."""
+    if stopped is not None and not isinstance(stopped, RedriveError):
+        log.error("a task failed", exc_info=stopped)
+    return task_report.blamed(report, stopped, _FATAL)
 
 
 def as_text(report: RangeReport) -> str:

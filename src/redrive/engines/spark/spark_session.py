@@ -81,7 +81,7 @@ def session(
     defaults = {**_DEFAULTS, "spark.driver.extraJavaOptions": java}
     where = master_of(master, options)
     if where.startswith("local"):
-        # Elsewhere the probe has to find out first whether the workers have redrive at all.
+        # Elsewhere `check_workers` has to find out first whether the workers have redrive at all.
         defaults["spark.python.daemon.module"] = "redrive.engines.spark.daemon"
     conf.setAll(list({**defaults, **options, "spark.master": where}.items()))
     conf.setAppName(f"redrive {app_name}")
@@ -222,7 +222,7 @@ def reach_planners(spark: SparkSession) -> None:
     context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
 
 
-def probe(spark: SparkSession, spec: Spec) -> None:
+def check_workers(spark: SparkSession, spec: Spec) -> None:
     """Run one task that imports what workers need; say in one sentence what differs."""
     here = f"{platform.python_version()}, redrive {_version()}"
     spark.sparkContext.setJobDescription("redrive: what do the workers have?")

@@ -1,4 +1,4 @@
-"""Refusals: the rows of one range whose writes are refused."""
+"""RefusedRows: the rows of one range whose writes are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from redrive.delivery.items import reasons_of
-from redrive.delivery.refusing import RefusingTopics, Waiting, raise_unless_refused
+from redrive.delivery.refusing_topics import RefusingTopics, Waiting, raise_unless_refused
 from redrive.errors import PublishError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Bury = Callable[[int, PublishError], "Outcome"]
 """What becomes of the row at an offset whose message its topic does not take."""
 
 
-class Refusals:
+class RefusedRows:
     """Which of them are buried for it, and which have the range end before them.
 
     Where it ends it waits: the planner leaves it out until the topics take writes.

@@ -1,4 +1,4 @@
-"""Connections: a bounded number, created when needed; callers wait for a free one.
+"""ConnectionPool: a bounded number, created when needed; callers wait for a free one.
 
 Not psycopg's own pool: it connects in its own threads, so a caller that times out does not learn
 why; and Spark's worker processes are forks, which have no threads.
@@ -17,12 +17,12 @@ from psycopg import sql
 
 from redrive.delivery.store import StoreDownError
 from redrive.ledger.address import checked
-from redrive.ledger.wires import (
-    AsyncWire,
+from redrive.ledger.connection import (
+    AsyncConnection,
+    Connection,
     LentAsyncConnection,
     LentConnection,
-    SyncWire,
-    Wire,
+    SyncConnection,
     is_broken,
     is_in_transaction,
     translated,
@@ -46,7 +46,7 @@ class Backend(NamedTuple):
     transaction: datetime
 
 
-class Connections:
+class ConnectionPool:
     """Up to `most` connections for threads, and as many for the event loop."""
 
     def __init__(self, dsn: str, most: int, name: str) -> None:
@@ -54,40 +54,40 @@ class Connections:
         self._most = most
         self._name = name
         self._lock = Lock()
-        self._idle: list[Wire] = []
+        self._idle: list[Connection] = []
         self._free = Semaphore(most)
-        self._in_use: set[Wire] = set()
+        self._in_use: set[Connection] = set()
         """By threads."""
-        self._handed_on: set[Wire] = set()
+        self._handed_on: set[Connection] = set()
         """Those of them whose slot was given to another."""
         self._on_loop: _OnLoop | None = None
 
     @asynccontextmanager
-    async def take(self, *, is_async: bool) -> AsyncIterator[Wire]:
+    async def acquire(self, *, is_async: bool) -> AsyncIterator[Connection]:
         """A connection, until the end of the block."""
         if is_async:
-            async with self._loop_side().take(self) as wire:
-                yield wire
+            async with self._loop_side().acquire(self) as connection:
+                yield connection
             return
         self._free.acquire()
         own_place = True
         try:
-            wire = self._from(self._idle) or await self.connect(is_async=False)
+            connection = self._from(self._idle) or await self.connect(is_async=False)
             with self._lock:
-                self._in_use.add(wire)
+                self._in_use.add(connection)
             try:
-                yield wire
+                yield connection
             finally:
-                own_place = self._came_back(wire)
+                own_place = self._came_back(connection)
                 if own_place:
-                    self.put_back(self._idle, wire)
+                    self.put_back(self._idle, connection)
                 else:
-                    _close(wire)
+                    _close(connection)
         finally:
             if own_place:
                 self._free.release()
 
-    async def break_off(self, wire: Wire, backend: Backend) -> bool:
+    async def break_off(self, connection: Connection, backend: Backend) -> bool:
         """Terminate a connection whose thread does not come back, and free its slot.
 
         By the server, which also ends what runs there: the connection itself belongs to its thread,
@@ -95,10 +95,10 @@ class Connections:
         with, or it has come back meanwhile. After an error this may be tried again.
         """
         with self._lock:
-            if wire not in self._in_use:
+            if connection not in self._in_use:
                 return True
-            first = wire not in self._handed_on
-            self._handed_on.add(wire)
+            first = connection not in self._handed_on
+            self._handed_on.add(connection)
         if first:
             self._free.release()
         # With a connection of its own: the others may be busy for a long time.
@@ -108,7 +108,7 @@ class Connections:
         finally:
             _close(other)
 
-    async def connect(self, *, is_async: bool) -> Wire:
+    async def connect(self, *, is_async: bool) -> Connection:
         """A new connection."""
         options: dict[str, Any] = {
             "autocommit": True,  # a transaction is a block that says so
@@ -116,38 +116,40 @@ class Connections:
             "fallback_application_name": self._name,
         }
         with translated():
-            wire: Wire
+            connection: Connection
             if is_async:
-                wire = AsyncWire(await LentAsyncConnection.connect(self._dsn, **options))
+                connection = AsyncConnection(
+                    await LentAsyncConnection.connect(self._dsn, **options)
+                )
             else:
-                wire = SyncWire(LentConnection.connect(self._dsn, **options))
-        await wire.fetch(sql.SQL(f"set lock_timeout = {LOCK_TIMEOUT}"))
-        return wire
+                connection = SyncConnection(LentConnection.connect(self._dsn, **options))
+        await connection.fetch(sql.SQL(f"set lock_timeout = {LOCK_TIMEOUT}"))
+        return connection
 
     def forget_idle(self) -> None:
         """Close idle connections: they are from before the database went away."""
         side = self._on_loop
         for idle in (self._idle, [] if side is None else side.idle):
-            while (wire := self._from(idle)) is not None:
-                _close(wire)
+            while (connection := self._from(idle)) is not None:
+                _close(connection)
 
-    def put_back(self, idle: list[Wire], wire: Wire) -> None:
+    def put_back(self, idle: list[Connection], connection: Connection) -> None:
         """Keep a connection for the next caller, if it is still clean."""
-        if is_broken(wire) or is_in_transaction(wire):
-            _close(wire)
+        if is_broken(connection) or is_in_transaction(connection):
+            _close(connection)
         else:
             with self._lock:
-                idle.append(wire)
+                idle.append(connection)
 
-    def _came_back(self, wire: Wire) -> bool:
+    def _came_back(self, connection: Connection) -> bool:
         """Mark it as returned; False: its slot was given to another."""
         with self._lock:
-            self._in_use.discard(wire)
-            own_place = wire not in self._handed_on
-            self._handed_on.discard(wire)
+            self._in_use.discard(connection)
+            own_place = connection not in self._handed_on
+            self._handed_on.discard(connection)
             return own_place
 
-    def _from(self, idle: list[Wire]) -> Wire | None:
+    def _from(self, idle: list[Connection]) -> Connection | None:
         with self._lock:
             return idle.pop() if idle else None
 
@@ -163,37 +165,37 @@ class _OnLoop:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self.loop = loop
-        self.idle: list[Wire] = []
+        self.idle: list[Connection] = []
         self._free = asyncio.Semaphore(most)
 
     @asynccontextmanager
-    async def take(self, connections: Connections) -> AsyncIterator[Wire]:
+    async def acquire(self, pool: ConnectionPool) -> AsyncIterator[Connection]:
         async with self._free:
-            wire = self.idle.pop() if self.idle else await connections.connect(is_async=True)
+            connection = self.idle.pop() if self.idle else await pool.connect(is_async=True)
             try:
-                yield wire
+                yield connection
             finally:
-                connections.put_back(self.idle, wire)
+                pool.put_back(self.idle, connection)
 
 
-async def backend_of(wire: Wire) -> Backend:
+async def backend_of(connection: Connection) -> Backend:
     """The server process of a connection, within its transaction."""
-    [row] = await wire.fetch(_BACKEND)
+    [row] = await connection.fetch(_BACKEND)
     return Backend(*row)
 
 
-async def _end(wire: Wire, backend: Backend) -> bool:
+async def _end(connection: Connection, backend: Backend) -> bool:
     """End a process of the server; gives whether its transaction was still that one."""
     parameters = (END_BACKEND_MILLISECONDS, backend.transaction, backend.pid, backend.started)
-    found = await wire.fetch(_END, parameters)
+    found = await connection.fetch(_END, parameters)
     if not found:
         return True  # it has already ended, and its transaction with it
     [(ended, same)] = found
-    if not ended and await wire.fetch(_END, parameters):
+    if not ended and await connection.fetch(_END, parameters):
         raise StoreDownError(f"PostgreSQL: session {backend.pid} could not be terminated")
     return bool(same)
 
 
-def _close(wire: Wire) -> None:
+def _close(connection: Connection) -> None:
     # At once, without telling the server: also works if the event loop has ended.
-    wire.connection.pgconn.finish()
+    connection.raw.pgconn.finish()

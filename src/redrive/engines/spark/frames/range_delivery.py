@@ -11,25 +11,24 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import signals
-from redrive.delivery.refusing import RefusingTopics
+from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.engines.spark import marks
-from redrive.engines.spark.frames import accounts
-from redrive.engines.spark.frames.accounts import Accounts, Gap, RowsError
+from redrive.engines.spark.frames import row_audit
 from redrive.engines.spark.frames.chunks import Chunk
 from redrive.engines.spark.frames.columns import KINDS
+from redrive.engines.spark.frames.frame_report import RangeReport
 from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
 from redrive.engines.spark.frames.process import Process
-from redrive.engines.spark.frames.refusals import Refusals
-from redrive.engines.spark.frames.reports import RangeReport
+from redrive.engines.spark.frames.refused_rows import RefusedRows
+from redrive.engines.spark.frames.row_audit import Gap, RowAudit, RowsError
 from redrive.engines.spark.frames.texts import listed
 from redrive.engines.spark.frames.writers import FlushWriter, TransactionWriter, Writer
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.reports import refuse
 from redrive.engines.spark.spec import Spec
+from redrive.engines.spark.task_report import refuse
 from redrive.envelope import user_headers
 from redrive.errors import PublishError, RedriveError
 from redrive.handler import undeclared
-from redrive.kafka.transactions import TransactionalProducer
 from redrive.messages import Columns, weight
 from redrive.ports import Position
 from redrive.processing.causes import Seen, Tally, merged
@@ -45,7 +44,7 @@ _LATENESS: Final = 100_000
 """So many rows of a range at most are told one by one."""
 
 
-class Delivery:
+class RangeDelivery:
     """One range of one batch."""
 
     def __init__(
@@ -73,9 +72,9 @@ class Delivery:
             known=process.known_topics,
             quiet=True,  # the driver says it, once for all tasks
         )
-        self._refusals = Refusals(topics, self._refused)
+        self._refused_rows = RefusedRows(topics, self._refused)
         self._writer, self._skip_to = self._begin(again=again)
-        self._accounts = Accounts(each.place, each.start)
+        self._audit = RowAudit(each.place, each.start)
         self._judge = self._judge_from(each.start)
         self._lateness: deque[int] = deque(maxlen=_LATENESS)
         self._heaviest = 0
@@ -83,18 +82,18 @@ class Delivery:
         self.cut = False
         """Whether it ends early: at the deadline, since the run stops, or at what has to wait."""
 
-    def take(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Take the next rows, in the order in which they were read."""
         numbers, offsets = (batch.column(name).to_pylist() for name in ("number", "offset"))
         self._heaviest = max(self._heaviest, batch.nbytes // len(offsets))
         self._check_places(batch, offsets)
-        gaps = self._accounts.take(numbers, offsets)
+        gaps = self._audit.check(numbers, offsets)
         begin = 0 if not gaps else self._take_with_gaps(batch, offsets, gaps)
         if self.cut:
             return
         self._put(batch.slice(begin) if begin else batch, offsets[begin:])
         self.cut = monotonic() >= self._deadline or self._spec.stop_file.exists()
-        self.cut = self.cut or self._refusals.waiting.records > 0
+        self.cut = self.cut or self._refused_rows.waiting.records > 0
 
     def _check_places(self, batch: pa.RecordBatch, offsets: list[int]) -> None:
         """See that all rows are of this range's partition: numbers are told apart by it."""
@@ -107,7 +106,7 @@ class Delivery:
             found = [TopicPartition(*each) for each in pairs]
         for other, offset in zip(found, offsets, strict=False):
             if other != ours:
-                raise accounts.stranger(ours, other, offset)
+                raise row_audit.stranger(ours, other, offset)
 
     def _take_with_gaps(
         self, batch: pa.RecordBatch, offsets: list[int], gaps: Sequence[Gap]
@@ -127,7 +126,7 @@ class Delivery:
 
     def finish(self) -> None:
         """See that nothing is missing at the end; make all of it durable."""
-        start, end = self._accounts.next_offset, self._range.end
+        start, end = self._audit.next_offset, self._range.end
         if not self.cut and start < end:
             with closing(self._records(start, end)) as records:
                 self._pass_over(start, end, records)
@@ -156,7 +155,7 @@ class Delivery:
             row_bytes=self._heaviest,
             causes=[each.as_dict() for each in merged(self._seen)],
         )
-        refuse(report, self._refusals.waiting)
+        refuse(report, self._refused_rows.waiting)
         return report
 
     def close(self) -> None:
@@ -175,21 +174,19 @@ class Delivery:
                 each.place,
                 start=start,
                 every=every,
-                refusals=self._refusals,
+                refused_rows=self._refused_rows,
                 tally=self._causes,
                 at=self._at,
             )
             return writer, start
-        # A task that is left over from a run before must not fence off those of this one.
-        marks.look(app.name, self._spec.run, each.place, kept.marks)
-        producer = TransactionalProducer(self._spec.settings, app.name, each.place)
+        producer = marks.producer(self._spec, app.name, each.place, kept.marks)
         # Only now that the others are fenced off: how far did they come?
         start = self._committed()
         transactions = TransactionWriter(
             producer,
             each.place,
             start=start,
-            refusals=self._refusals,
+            refused_rows=self._refused_rows,
             tally=self._causes,
             at=self._at,
         )
@@ -235,7 +232,7 @@ class Delivery:
         kinds = {each["values"]: each["counts"] for each in counted}
         for kind in kinds.keys() - set(KINDS):
             first = batch.column("kind").to_pylist().index(kind)
-            raise accounts.no_outcome(self._range.place, offsets[first], kind)
+            raise row_audit.no_outcome(self._range.place, offsets[first], kind)
         self._add_sends(chunk, batch, offsets, only=kinds.keys() == {"send"})
         if "park" in kinds or "bury" in kinds:
             self._add_failures(chunk, batch, offsets)
@@ -260,7 +257,7 @@ class Delivery:
             )
         named = listed(topics.unique())
         self._check_declared(named)
-        self._refusals.meet(named)
+        self._refused_rows.meet(named)
         if headers.null_count == len(headers) and len(named) == 1:
             columns = Columns(named[0], keys.to_pylist(), values.to_pylist())
             chunk.writes.extend_by(columns)
@@ -342,7 +339,7 @@ class Delivery:
                 continue
             judged = self._judge.unseen(record)
             if isinstance(judged, ForHandler):
-                raise accounts.missing(self._range.place, record.offset)
+                raise row_audit.missing(self._range.place, record.offset)
             if isinstance(judged, NotDue):
                 chunk.end = record.offset
                 self.cut = True
@@ -353,12 +350,14 @@ class Delivery:
 
     def _records(self, start: int, end: int) -> Generator[Record]:
         start, done = max(start, self._skip_to), self._done_before
-        lots = self._process.log.lots(self._range.place, start, end)
+        batches = self._process.log.batches(self._range.place, start, end)
         try:
-            for lot in lots:
-                yield from [one for one in lot if not includes(done, one.offset)] if done else lot
+            for batch in batches:
+                yield from (
+                    [one for one in batch if not includes(done, one.offset)] if done else batch
+                )
         finally:
-            lots.close()  # it gives its consumer back
+            batches.close()  # it gives its consumer back
 
     def _end_each(self, ended: Callable[[Record], Outcome]) -> None:
         chunk = Chunk(self._range.end)

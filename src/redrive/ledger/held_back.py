@@ -22,7 +22,7 @@ class Taken(NamedTuple):
     write: Write
 
 
-class Held(NamedTuple):
+class Excluded(NamedTuple):
     """What not to take for now."""
 
     topics: frozenset[str]
@@ -41,7 +41,7 @@ class _Hold:
     until: float
 
 
-class Refusals:
+class HeldBack:
     """Which rows are held back, why, and until when."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -69,11 +69,11 @@ class Refusals:
             for thing in (write.topic, (write.topic, write.key or b""), number):
                 self._holds.pop(thing, None)
 
-    def now(self) -> Held:
+    def now(self) -> Excluded:
         """What is held at this time; what is due is tried again."""
         now = self._clock()
         things = [thing for thing, hold in self._holds.items() if hold.until > now]
-        return Held(
+        return Excluded(
             frozenset(thing for thing in things if isinstance(thing, str)),
             frozenset(thing for thing in things if isinstance(thing, tuple)),
             frozenset(thing for thing in things if isinstance(thing, int)),

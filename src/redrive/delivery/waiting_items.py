@@ -1,4 +1,4 @@
-"""Held: records whose writes were refused; they wait until their topics take writes again.
+"""WaitingItems: records whose writes were refused; they wait until their topics take writes again.
 
 Whatever comes for a topic that takes nothing, or for a key of which a message was refused, waits
 behind those that were refused, without being tried, so that the order of messages stays.
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 from redrive.delivery.items import Item, Key, keys_of
 
 if TYPE_CHECKING:
-    from redrive.delivery.refusing import RefusingTopics
+    from redrive.delivery.refusing_topics import RefusingTopics
     from redrive.errors import PublishError
 
 _offset: Final = attrgetter("offset")
 
 
-class Held:
+class WaitingItems:
     """The records of one process that wait for topics. Used by one thread at a time."""
 
     def __init__(self, topics: RefusingTopics) -> None:

@@ -1,4 +1,4 @@
-"""Wires: one connection, sync or async, behind one interface.
+"""Connection: one connection, sync or async, behind one interface.
 
 All methods are coroutines; those of a sync connection never wait, and need no event loop. psycopg's
 errors are translated to store errors here, and nowhere else.
@@ -44,10 +44,11 @@ REFUSED: Final = (
 """Errors that are caused by the data of one record, and would not hit another."""
 
 
-class Wire(Protocol):
+class Connection(Protocol):
     """One connection."""
 
-    connection: Any
+    raw: Any
+    """psycopg's own."""
 
     async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run a query; returns its rows, or an empty list."""
@@ -92,22 +93,22 @@ def not_yours(what: str) -> ContextError:
     )
 
 
-class SyncWire:
+class SyncConnection:
     """A `psycopg.Connection`."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.connection = connection
+        self.raw = connection
 
     async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run a query; returns its rows."""
-        with translated(), self.connection.cursor(row_factory=tuple_row) as cursor:
+        with translated(), self.raw.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(query, parameters)
             return cursor.fetchall() if cursor.description is not None else []
 
     async def enter(self) -> Block:
         """Begin a transaction, or within one a savepoint."""
         with translated():
-            block = self.connection.transaction()
+            block = self.raw.transaction()
             block.__enter__()
             return block
 
@@ -118,27 +119,27 @@ class SyncWire:
 
     def run_at_once(self, statement: sql.SQL) -> None:
         """Run a statement, for callers that cannot await. Raises psycopg's errors."""
-        with self.connection.cursor() as cursor:
+        with self.raw.cursor() as cursor:
             cursor.execute(statement)
 
 
-class AsyncWire:
+class AsyncConnection:
     """A `psycopg.AsyncConnection`."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        self.connection = connection
+        self.raw = connection
 
     async def fetch(self, query: Query, parameters: Sequence[Any] = ()) -> list[Row]:
         """Run a query; returns its rows."""
         with translated():
-            async with self.connection.cursor(row_factory=tuple_row) as cursor:
+            async with self.raw.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(query, parameters)
                 return await cursor.fetchall() if cursor.description is not None else []
 
     async def enter(self) -> Block:
         """Begin a transaction, or within one a savepoint."""
         with translated():
-            block = self.connection.transaction()
+            block = self.raw.transaction()
             await block.__aenter__()
             return block
 
@@ -163,20 +164,20 @@ def translated() -> Iterator[None]:
         raise StoreDownError(_told(error)) from error
 
 
-def is_broken(wire: Wire) -> bool:
+def is_broken(connection: Connection) -> bool:
     """Whether the connection is unusable."""
-    status: object = wire.connection.pgconn.status
+    status: object = connection.raw.pgconn.status
     return status != ConnStatus.OK
 
 
-def is_in_transaction(wire: Wire) -> bool:
+def is_in_transaction(connection: Connection) -> bool:
     """Whether the transaction is still open, even if it has failed."""
-    return _status(wire) in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+    return _status(connection) in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
-def has_failed(wire: Wire) -> bool:
+def has_failed(connection: Connection) -> bool:
     """Whether a statement has failed, so that all others are refused until a rollback."""
-    return _status(wire) == TransactionStatus.INERROR
+    return _status(connection) == TransactionStatus.INERROR
 
 
 def was_busy(error: BaseException) -> bool:
@@ -184,8 +185,8 @@ def was_busy(error: BaseException) -> bool:
     return any(isinstance(cause, BUSY) for cause in causes(error))
 
 
-def _status(wire: Wire) -> object:
-    return wire.connection.pgconn.transaction_status
+def _status(connection: Connection) -> object:
+    return connection.raw.pgconn.transaction_status
 
 
 def _told(error: Exception) -> str:

@@ -204,10 +204,10 @@ class TransactionalProducer:
         """Hand over all; a few at a time, where batches have to be smaller than they are made."""
         self._batch = min(self._made, self.room.batch)
         if self._batch == self._made and not self._suspects:
-            self._outlet.take(writes, handed.refused)
+            self._outlet.produce(writes, handed.refused)
             return
         for part in chain.from_iterable(parts(some, self._batch) for some in self._apart(writes)):
-            self._outlet.take(part, handed.refused)
+            self._outlet.produce(part, handed.refused)
             self._call("write in", lambda: self._flush(handed))
             _check_taken(handed)
 

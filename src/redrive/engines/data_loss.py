@@ -1,0 +1,28 @@
+"""Data loss: topics that were deleted or recreated, and records deleted unread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from redrive.app import App
+from redrive.errors import DataLossError
+
+
+def recreated(topic: str, when: str = "") -> str:
+    """The sentence about a topic that another one of its name has replaced."""
+    return f'topic "{topic}" was deleted and recreated{f" {when}" if when else ""}'
+
+
+def deleted(topic: str, records: int) -> str:
+    """The sentence about a topic that is gone."""
+    lost = f", with up to {records} records unread" if records else ""
+    return f'topic "{topic}" was deleted{lost}'
+
+
+def report(app: App, losses: Sequence[str], go_on: Callable[[Sequence[str]], None]) -> None:
+    """Stop the run, or go on with what is left: as the app chose."""
+    if app.on_data_loss == "stop":
+        raise DataLossError(
+            "; ".join(losses) + ' (on_data_loss="continue" goes on with what is left)'
+        )
+    go_on(losses)
