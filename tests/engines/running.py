@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
+from redrive.local.waiting import wait_until
 from redrive.ports import Position
 from redrive.record import Record, TopicPartition, Write
 from redrive.topics import apply, plan_topics, topic_names
@@ -214,12 +215,16 @@ class World:
         full = self.topic(topic)
         return [TopicPartition(full, number) for number in range(self.log.partitions(full))]
 
+    @cached_property
+    def progress(self) -> KafkaProgress:
+        """Kept: each has a consumer, which costs a broker more than its answers do."""
+        return KafkaProgress(self.settings, self.prefix, admin=self.admin)
+
     def committed(self, topic: str) -> dict[TopicPartition, Position]:
-        progress = KafkaProgress(self.settings, self.prefix, admin=self.admin)
-        return progress.committed(self.places(topic))
+        return self.progress.committed(self.places(topic))
 
     def commit(self, positions: dict[TopicPartition, Position]) -> None:
-        KafkaProgress(self.settings, self.prefix, admin=self.admin).commit(positions)
+        self.progress.commit(positions)
 
     def lag(self, topic: str) -> int:
         committed = self.committed(topic)
@@ -247,17 +252,19 @@ class World:
     ) -> None:
         """Wait until it holds; an error that ends the run is raised meanwhile."""
 
-        end = time.monotonic() + timeout
-        while not condition():
+        def holds() -> bool:
+            if condition():
+                return True
             if run is not None:
                 run.check()
-            if time.monotonic() >= end:
-                raise AssertionError(f"{what}: not within {timeout:.0f} s")
-            # Not more often: asking a broker costs what the run needs itself.
-            threading.Event().wait(0.1)
+            return False
+
+        # Not more often: asking a broker costs what the run needs itself.
+        assert wait_until(holds, timeout, pause=0.1), f"{what}: not within {timeout:.0f} s"
 
     def close(self) -> None:
         self.log.close()
+        self.progress.close()
 
 
 def gauges(run: Any, name: str) -> dict[str, float]:

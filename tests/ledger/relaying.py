@@ -114,7 +114,8 @@ class Process:
 
 
 def wait_for(what: str, fulfilled: Callable[[], bool], seconds: float = 60) -> None:
-    assert wait_until(fulfilled, seconds), f"not within {seconds:.0f} s: {what}"
+    # Each look has a connection of its own.
+    assert wait_until(fulfilled, seconds, pause=0.1), f"not within {seconds:.0f} s: {what}"
 
 
 def grow_limit(bootstrap: str, topic: str, size: int) -> None:

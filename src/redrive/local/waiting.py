@@ -11,16 +11,24 @@ from pathlib import Path
 from redrive.errors import LocalError
 
 POLL_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 1.0
 
 
-def wait_until(check: Callable[[], bool], timeout: float) -> bool:
-    """Poll `check`; False if it did not hold within `timeout` seconds."""
+def wait_until(check: Callable[[], bool], timeout: float, *, pause: float = POLL_SECONDS) -> bool:
+    """Poll `check`; False if it did not hold within `timeout` seconds.
+
+    A check that takes long is made less often: on a busy machine it would slow down what is waited
+    for.
+    """
     deadline = time.monotonic() + timeout
-    while not check():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if check():
+            return True
+        now = time.monotonic()
+        if now > deadline:
             return False
-        time.sleep(POLL_SECONDS)
-    return True
+        time.sleep(min(max(pause, 4 * (now - asked)), LONGEST_POLL_SECONDS))
 
 
 @contextmanager
