@@ -51,6 +51,7 @@ def test_a_cell_of_spark_is_as_the_table_says() -> None:
     assert code == 0
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     ("bug", "delivery", "moment"),
     [

@@ -14,8 +14,8 @@ from running import World
 from redrive.ledger.migrating import migrate
 from redrive.record import Write
 
-RECORDS = 8000
-KILLS = 5
+RECORDS = 4000
+KILLS = 3
 """More than a Python worker may die with one record alone before that is buried."""
 APP = f"""
     import redrive

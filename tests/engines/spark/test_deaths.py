@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from running import FAILING_ONCE
 
 from redrive.envelope import parse
@@ -30,10 +31,10 @@ KILLERS = (b"exit", b"segmentation fault", b"out of memory")
 def test_records_that_kill_the_worker_are_buried_and_their_neighbours_done(world, start):
     target = world.app(DEADLY, partitions=4)
     world.create(world.topic("out"), 4)
-    values = [b"%d" % number for number in range(5000)]
-    values[1000:1000] = [KILLERS[0]]
-    values[2501:2501] = [KILLERS[1]]
-    values[4999:4999] = [KILLERS[2]]
+    values = [b"%d" % number for number in range(2000)]
+    values[400:400] = [KILLERS[0]]
+    values[1001:1001] = [KILLERS[1]]
+    values[1999:1999] = [KILLERS[2]]
     headers = (("user", b"kept"),)
     world.publisher.publish(
         [Write(world.topic("in"), value, value, headers, n % 4) for n, value in enumerate(values)]
@@ -65,6 +66,7 @@ def _is_troubled(handle):
     return any(told) or any(handle.status(lane).get("trouble") for lane in lanes)
 
 
+@pytest.mark.chaos  # a task that meets it is in test_task_kafka.py
 def test_a_broker_that_is_away_for_a_while_buries_nobody(world, start, redrive_stack):
     target = world.app(
         FAILING_ONCE.format(options='retry=RetryPolicy("1s 1s")', seconds=0.002), partitions=4
