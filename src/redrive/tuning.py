@@ -369,6 +369,12 @@ for. Larger: more writes that are waited for. Smaller: more transactions that ar
 TRANSACTION_ROUNDS: Final = 20
 """So many are taken back at most in order to find it. Larger: a broker that refuses everything is
 reported later. Smaller: records may be buried for their neighbours."""
+BURIED_AT_ONCE: Final = 16
+"""Records buried in a row before a transaction commits them. Larger: their dead letters are
+written more often. Smaller: more transactions."""
+TRANSACTION_GROWTH: Final = 4
+"""By how much transactions grow again after records were buried one by one. Larger: one that is
+refused is found at a higher cost. Smaller: more transactions until they are as large as before."""
 TRANSACTION_WRITES: Final = 20_000
 """Messages of one transaction. Larger: it may not end in its time. Smaller: more transactions, each
 with its own commit."""

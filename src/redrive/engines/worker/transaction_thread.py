@@ -212,7 +212,8 @@ class TransactionThread:
     def _is_time(self, each: PartitionTransactions) -> bool:
         # A partition that is not read for want of room gets it by a transaction.
         many = each.buffer.records >= TRANSACTION_SOONER or each.partition.paused
-        return many or monotonic() - each.transactions.began >= TRANSACTION_EVERY
+        soon = many or each.buffer.in_small_parts
+        return soon or monotonic() - each.transactions.began >= TRANSACTION_EVERY
 
     def _settled(self, each: PartitionTransactions) -> bool:
         """Take note of how a transaction has ended; whether the partition goes on."""
