@@ -242,6 +242,25 @@ def test_an_option_that_does_not_exist_is_named_with_the_one_that_is_meant():
     assert app.settings == {}
 
 
+def test_an_option_that_a_handler_does_not_have_is_named_in_the_same_way():
+    app = App("items")
+    app.handler("orders", retries=RetryPolicy())(handle)  # type: ignore[arg-type]  # -- misspelt
+    app.handler("returns", colour="red")(handle)  # type: ignore[arg-type]  # -- none of its options
+    close, unknown = (told.removeprefix('app "items": ') for told in mistakes_of(app))
+    assert close == 'retries= is not an option of @app.handler("orders"): did you mean retry=?'
+    said = 'colour= is not an option of @app.handler("returns"): known options: decode, id,'
+    assert unknown.startswith(said)
+
+
+def test_neither_does_a_frame_handler_have_options_of_others():
+    app = App("items")
+    app.frame("orders", batch=3)(lambda frame: frame)  # type: ignore[arg-type]  # -- not for frames
+    (told,) = mistakes_of(app)
+    assert told.endswith(
+        'batch= is not an option of @app.frame("orders"): known options: retry, sends'
+    )
+
+
 @pytest.mark.parametrize("topic", ["x" * 249, "a.b_c-D9", "items.retry.5m", "items.retry"])
 def test_any_name_that_kafka_takes_is_a_source_topic(topic):
     app_with(topic).check()

@@ -86,6 +86,10 @@ class Loop:
         """Take note that no broker could be reached."""
         self._out_of_reach_at = monotonic()
 
+    def note_alive(self) -> None:
+        """Nothing is polled on purpose: the worker is not stuck."""
+        self.polled_at = monotonic()
+
     def step(self) -> None:
         """One turn."""
         self.polled_at = monotonic()

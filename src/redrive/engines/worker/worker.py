@@ -301,6 +301,7 @@ class Worker:
         while not self._member.ended_within(NAME_LOOK_EVERY):
             if self._must_end():
                 raise error
+            self._member.loop.note_alive()
         for each in list(self._assignment.partitions.values()):
             self._assignment.close(each)
         self._stopping.wait(NAME_WAIT)
