@@ -121,7 +121,7 @@ def test_async_functions_are_recognised_however_they_are_wrapped(function, is_as
     assert app_with(function=function).handlers["orders"].is_async is is_async
 
 
-def test_every_mistake_of_an_app_is_told_at_once():
+def test_all_mistakes_of_an_app_are_reported():
     app = App(
         "my app!",
         delivery="exactly-once",
@@ -165,7 +165,7 @@ def test_every_mistake_of_an_app_is_told_at_once():
         'handler of "b c": that is not a valid Kafka topic name',
         "handler of \"b c\": retry is '5m'; write RetryPolicy('5m')",
         "handler of \"b c\": timeout: 'soon' is not a duration",
-        'handler of "c": test_every_mistake_of_an_app_is_told_at_once.<locals>.<lambda> must take',
+        'handler of "c": test_all_mistakes_of_an_app_are_reported.<locals>.<lambda> must take',
         'handler of "d": batch is 0',
         "handler of \"e\": ack is 'later'",
         'handler of "f": manual acks work only for single records',

@@ -65,5 +65,5 @@ def test_one_that_waits_for_a_silent_coordinator_stays_alive(worker):
     worker._assignment = SimpleNamespace(partitions={})
     worker._make_member = lambda: new
     worker._stopping = SimpleNamespace(is_set=lambda: False, wait=lambda _: None)
-    worker._join_anew(NameInUseError("still in use"))
+    worker._rejoin(NameInUseError("still in use"))
     assert (len(alive), worker._member) == (2, new)
