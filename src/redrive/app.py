@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import cached_property
 from itertools import chain
-from typing import Any, TypeVar, Unpack, cast, overload
+from typing import Any, Never, TypeVar, Unpack, cast, overload
 
 from redrive import validation
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
@@ -75,8 +75,8 @@ class App:
         """How long parked records wait for a version with their handler, in milliseconds."""
         self.database_connections = database_connections
         self.sends = topics_named(sends)
-        self._problems += validation.of_words(type(self), settings)
         known = SettingsArguments.__annotations__
+        self._problems += validation.of_words(App.__init__, "App()", settings, known)
         given = {word: value for word, value in settings.items() if word in known}
         self.settings = cast("SettingsArguments", guarded(given))
         self.resources: dict[str, Callable[..., Any]] = {}
@@ -98,6 +98,7 @@ class App:
         ack: Ack = "auto",
         timeout: Duration | None = None,
         sends: str | Iterable[str] | None = None,
+        **unknown: Never,
     ) -> Callable[[_Function], _Function]:
         """Make the function the handler of that source topic: `(record, ctx)`, sync or async.
 
@@ -113,6 +114,7 @@ class App:
             self._problems.append(
                 f'@app.handler needs a topic: @app.handler("orders") on {name_of(topic)}'
             )
+        self._refuse_words(App.handler, f'@app.handler("{topic}")', unknown)
 
         def register(function: _Function) -> _Function:
             self._add_handler(
@@ -143,12 +145,14 @@ class App:
         *,
         retry: RetryPolicy | None = None,
         sends: str | Iterable[str] | None = None,
+        **unknown: Never,
     ) -> Callable[[_Function], _Function]:
         """Make the function, DataFrame to DataFrame, the frame handler of that source topic.
 
         Spark only. It gets the columns of Spark's Kafka source plus `redrive`, and returns the
         same rows with an `outcome` made by `redrive.spark.done()`, `send()`, `park()` or `bury()`.
         """
+        self._refuse_words(App.frame, f'@app.frame("{topic}")', unknown)
 
         def register(function: _Function) -> _Function:
             self._add_handler(
@@ -324,6 +328,11 @@ class App:
             sends=None if self.sends is None and handler.sends is None else both,
             recover_sends=None if self.sends is None else both,
         )
+
+    def _refuse_words(
+        self, function: Callable[..., Any], called: str, unknown: Iterable[str]
+    ) -> None:
+        self._problems += validation.of_words(function, called, unknown)
 
     def _policy(self, where: str, given: RetryPolicy | None, otherwise: RetryPolicy) -> RetryPolicy:
         if given is None or isinstance(given, RetryPolicy):

@@ -101,7 +101,7 @@ TAKE_OVER_STOOD: Final = 6
 Smaller than a batch lasts (5 s): a run on Spark may go on unnoticed."""
 MOST_DUE_MARKS: Final = 64
 """Marks kept per partition of a delay topic to tell since when records are due. Larger: memory.
-Smaller: the lateness of a backlog is told less exactly."""
+Smaller: the lateness of a backlog is reported less exactly."""
 NEWS_KEPT: Final = 1000
 """Batches kept for whoever shows them. Larger: memory. Smaller: some are never shown when many end
 at once."""
@@ -197,7 +197,7 @@ DELIVERY_IDLE: Final = 0.5
 """Seconds of one wait while nothing is on its way: news end it. Larger: nothing is gained. Smaller:
 an idle worker takes more CPU time."""
 UNSUBSCRIBE_WAIT: Final = 1.0
-"""Seconds for the group to take note that a member leaves to join again. Larger: joining again
+"""Seconds for the group to notice that a member leaves to join again. Larger: joining again
 takes longer without a coordinator. Smaller: it may join before it has left."""
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at lag and topics. Larger: metrics are older, and recreated topics
@@ -369,6 +369,12 @@ for. Larger: more writes that are waited for. Smaller: more transactions that ar
 TRANSACTION_ROUNDS: Final = 20
 """So many are taken back at most in order to find it. Larger: a broker that refuses everything is
 reported later. Smaller: records may be buried for their neighbours."""
+BURIED_AT_ONCE: Final = 16
+"""Records buried in a row before a transaction commits them. Larger: their dead letters are
+written more often. Smaller: more transactions."""
+TRANSACTION_GROWTH: Final = 4
+"""By how much transactions grow again after records were buried one by one. Larger: one that is
+refused is found at a higher cost. Smaller: more transactions until they are as large as before."""
 TRANSACTION_WRITES: Final = 20_000
 """Messages of one transaction. Larger: it may not end in its time. Smaller: more transactions, each
 with its own commit."""
@@ -396,7 +402,7 @@ PUBLISH_POLL: Final = 0.1
 """Seconds of one wait for messages to be durable: news end it. Larger: nothing is gained. Smaller:
 CPU time."""
 TOPIC_ASK_PATIENCE: Final = 2.0
-"""Seconds to ask whether a topic takes writes. Larger: refusals are told later without brokers.
+"""Seconds to ask whether a topic takes writes. Larger: refusals are reported later without brokers.
 Smaller: a slow broker's answer is missed."""
 QUEUE_FULL_POLL: Final = 0.1
 """Seconds of one wait while librdkafka's queue is full. Larger: nothing is gained, as news end it.
@@ -433,7 +439,7 @@ CLAIM_TRIES: Final = 3
 for longer. Smaller: it is undone more often."""
 BACKLOG_MOST: Final = 1_000_000
 """Rows counted for the backlog's metric. Larger: counting costs the database more. Smaller: a large
-backlog is told as this number."""
+backlog is reported as this number."""
 TAKE_OF_A_SHARD: Final = 2000
 """Rows of one shard taken at once. Larger: one busy shard goes before the others. Smaller: more
 statements."""

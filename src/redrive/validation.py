@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from redrive.backoff import GiveBack
 from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
-from redrive.config import SettingsArguments
 from redrive.guarantees import GUARANTEES, Delivery
 from redrive.handler import Handler, accepts, is_async_itself, name_of, yields
 from redrive.record import is_topic_name
@@ -33,15 +32,17 @@ def of_app(
     yield from _of_frames(app, handlers, recoveries)
 
 
-def of_words(made: type[App], given: Iterable[str]) -> Iterator[str]:
-    """Options that App() does not have, each with the one that was probably meant."""
-    choices = [*inspect.signature(made.__init__).parameters][2:-1]  # without self, name, settings
-    known = [*choices, *SettingsArguments.__annotations__]
+def of_words(
+    function: Callable[..., Any], called: str, given: Iterable[str], others: Iterable[str] = ()
+) -> Iterator[str]:
+    """Options that a function does not have, each with the one that was probably meant."""
+    parameters = inspect.signature(function).parameters.values()
+    known = [*(each.name for each in parameters if each.kind is each.KEYWORD_ONLY), *others]
     for word in given:
         if word not in known:
             close = get_close_matches(word, known, n=1)
             hint = f"did you mean {close[0]}=?" if close else f"known options: {', '.join(known)}"
-            yield f"{word}= is not an option of App(): {hint}"
+            yield f"{word}= is not an option of {called}: {hint}"
 
 
 def of_engine(app: App, handlers: Mapping[str, Handler], engine: Engine | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
-from redrive.cli import app as command
+from redrive.cli.commands import app as command
 
 SHOP = """
 from redrive.app import App

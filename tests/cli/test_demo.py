@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from redrive.cli import app as cli
 from redrive.cli import demo_simulated as verb
+from redrive.cli.commands import app as cli
 from redrive.demo import live
 from redrive.demo.simulated import simulate
 from redrive.demo.story import EVENTS

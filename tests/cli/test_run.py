@@ -297,7 +297,7 @@ def test_both_engines_log_as_they_are_asked_to(redrive, shop, monkeypatch, engin
         ([], "no Kafka address"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(redrive, shop, arguments, sentence):
+def test_mistakes_are_reported_before_anything_starts(redrive, shop, arguments, sentence):
     result = redrive("run", shop(), *arguments)
     assert sentence in str(result.exception)
 

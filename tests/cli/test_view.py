@@ -73,7 +73,7 @@ def test_without_a_terminal_each_batch_is_one_line(run):
     ]
 
 
-def test_outcomes_are_told_in_their_order():
+def test_outcomes_are_reported_in_their_order():
     batch = Batch("main", 1, {"skip": 1, "bury": 2, "done": 3}, seconds=2)
     assert view.line(batch) == "main  batch 1: 3 done, 2 dead, 1 skipped in 2.0 s"
 

@@ -42,7 +42,7 @@ def test_new_ids_are_noted_as_done_and_nothing_was_known_of_them(under_test) -> 
     assert under_test.known() == {ONE.id: done(ONE), TWO.id: done(TWO), NONE.id: done(NONE)}
 
 
-def test_what_was_known_of_an_id_is_told_and_left_as_it_is(under_test) -> None:
+def test_what_was_known_of_an_id_is_reported_and_left_as_it_is(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(ONE, NONE)
     again = ONE._replace(fingerprint=b"other", source="elsewhere")
@@ -76,7 +76,7 @@ def test_records_without_a_value_have_no_fingerprint(under_test) -> None:
     assert under_test.known() == {NONE.id: done(NONE)}
 
 
-def test_a_parked_id_is_told_with_its_attempt_and_can_become_done(under_test) -> None:
+def test_a_parked_id_is_reported_with_its_attempt_and_can_become_done(under_test) -> None:
     with committed(under_test.store) as session:
         session.claim(ONE, TWO)
         session.mark(parked=[(ONE.id, 2)])

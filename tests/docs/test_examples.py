@@ -18,7 +18,7 @@ from types import ModuleType
 import pytest
 import typer.main
 
-from redrive.cli import app as cli
+from redrive.cli.commands import app as cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

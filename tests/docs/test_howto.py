@@ -22,7 +22,7 @@ import pytest
 import typer.main
 
 from redrive.app import App
-from redrive.cli import app as cli
+from redrive.cli.commands import app as cli
 from redrive.config import load_settings
 from redrive.decisions import REASONS
 from redrive.engines.spark.metrics import SparkCollector

@@ -84,7 +84,7 @@ def test_a_program_handles_what_is_there(page, tmp_path, redrive_stack, redrive_
     assert "handled an order" in output
 
 
-def test_a_service_with_an_app_of_its_own_ends_when_it_is_told_to(
+def test_a_service_with_an_app_of_its_own_ends_when_it_is_asked_to(
     tmp_path, redrive_stack, redrive_prefix
 ):
     topic = f"{redrive_prefix}.orders"

@@ -16,7 +16,7 @@ import redrive.spark
 from redrive import Bury, config, field, policy
 from redrive.app import App
 from redrive.choices import Commit, Ordering
-from redrive.cli import app
+from redrive.cli.commands import app
 from redrive.decisions import REASONS
 from redrive.engines.cause_log import CauseLog
 from redrive.engines.metrics import RunCollector

@@ -61,7 +61,7 @@ def test_a_plaintext_listener_where_tls_was_expected(redrive_stack):
         Admin(settings, patience=1).ask("describe the cluster", describe)
 
 
-def test_why_a_broker_refuses_us_is_told_rather_than_that_it_hung_up(nowhere):
+def test_why_a_broker_refuses_us_is_reported_rather_than_that_it_hung_up(nowhere):
     admin = Admin(nowhere, patience=0)
     admin._note_trouble(KafkaError(KafkaError._TRANSPORT, "closed by peer"))
     admin._note_trouble(KafkaError(KafkaError._TRANSPORT, "SSL handshake failed: who are you?"))

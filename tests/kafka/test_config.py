@@ -189,7 +189,7 @@ def test_errors_are_logged(caplog, monkeypatch):
     assert "it broke, one time only: librdkafka keeps trying" in caplog.text
 
 
-def test_the_same_line_is_told_once_a_minute():
+def test_the_same_line_is_logged_once_a_minute():
     now = 0.0
     news = NotAgain(lambda: now)
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from redrive.cli import app as cli
+from redrive.cli.commands import app as cli
 from redrive.coroutines import run_sync
 from redrive.delivery.store import Claim, Found, InboxId
 from redrive.errors import ConfigurationError, LedgerError

@@ -180,7 +180,7 @@ def test_shards_are_of_the_aggregate_and_all_are_used(connection):
     assert aggregate_number(Write("orders", None, b"")) is None
 
 
-def test_relays_are_told_at_the_commit(connection, other):
+def test_relays_are_notified_at_the_commit(connection, other):
     other.autocommit = True
     other.execute("listen redrive_outbox")
     OUTBOX.insert(connection, [send(b"1")])

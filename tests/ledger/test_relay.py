@@ -245,7 +245,7 @@ def test_a_database_that_goes_away_is_waited_for_and_said_once(post, topic, redr
     assert len(told) == 1
 
 
-def test_a_session_that_was_ended_is_made_anew(post, topic):
+def test_a_session_that_was_ended_is_reopened(post, topic):
     with InThread(post) as relay:
         wait_for("its shards", lambda: relay.figures.shards == 32)
         with psycopg.connect(post.database, autocommit=True) as connection:
@@ -257,7 +257,7 @@ def test_a_session_that_was_ended_is_made_anew(post, topic):
         wait_for("it to arrive", lambda: post.count(topic) == 1)
 
 
-def test_a_session_that_ends_while_kafka_refuses_is_made_anew(post, topic, monkeypatch):
+def test_a_session_that_ends_while_kafka_refuses_is_reopened(post, topic, monkeypatch):
     """What it had taken cannot be given back in order: it never was gone."""
     real = Publishing.refusals
     ended = []

@@ -17,7 +17,7 @@ from redrive.guarantees import GUARANTEES
 INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
 
 
-def test_a_handler_that_commits_has_failed_and_is_told_why(make: Make, connection) -> None:
+def test_a_handler_that_commits_has_failed_and_learns_why(make: Make, connection) -> None:
     app = inserting(lambda record, ctx: ctx.db.commit(), id=header("id"))(shop())
     side = make(app)
     side.send(("1", "one"))

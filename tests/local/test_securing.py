@@ -200,3 +200,11 @@ def every_acl(admin: AdminClient) -> list:
         AclPermissionType.ANY,
     )
     return admin.describe_acls(everything).result(10)
+
+
+def test_a_certificate_that_is_not_trusted_names_the_setting(redrive_secure_stack):
+    given = redrive_secure_stack.settings
+    security = {name: value for name, value in given["security"].items() if name != "ca"}
+    stranger = settings_of({**given, "security": security})
+    with pytest.raises(BrokerError, match=r"does not trust .* certificate: set security\.ca"):
+        Admin(stranger, patience=3).names()

@@ -40,7 +40,7 @@ def test_something_lost_is_never_as_expected() -> None:
     assert not Cell(ROWS[0], "no failure", (), lost=("POST",)).agrees
 
 
-def test_effects_are_told_in_the_tables_order() -> None:
+def test_effects_are_reported_in_the_tables_order() -> None:
     assert told(effects("PRODUCE, POST")) == "POST, PRODUCE"
     assert told(effects(None)) == "n/a"
     assert told(effects("")) == "none"

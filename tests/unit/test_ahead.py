@@ -96,7 +96,7 @@ def test_while_nothing_moves_what_is_remembered_stays_bounded(topic):
     assert DELAY + 500_000 - 64_000 <= since <= DELAY + 500_000
 
 
-def test_progress_that_was_set_back_and_a_topic_that_was_made_again_begin_anew(topic):
+def test_progress_that_was_set_back_and_a_topic_that_was_recreated_start_again(topic):
     topic.times = [1000, 2000, 3000]
     topic.look(61_000)
     topic.position = 2

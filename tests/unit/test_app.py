@@ -121,7 +121,7 @@ def test_async_functions_are_recognised_however_they_are_wrapped(function, is_as
     assert app_with(function=function).handlers["orders"].is_async is is_async
 
 
-def test_every_mistake_of_an_app_is_told_at_once():
+def test_all_mistakes_of_an_app_are_reported():
     app = App(
         "my app!",
         delivery="exactly-once",
@@ -165,7 +165,7 @@ def test_every_mistake_of_an_app_is_told_at_once():
         'handler of "b c": that is not a valid Kafka topic name',
         "handler of \"b c\": retry is '5m'; write RetryPolicy('5m')",
         "handler of \"b c\": timeout: 'soon' is not a duration",
-        'handler of "c": test_every_mistake_of_an_app_is_told_at_once.<locals>.<lambda> must take',
+        'handler of "c": test_all_mistakes_of_an_app_are_reported.<locals>.<lambda> must take',
         'handler of "d": batch is 0',
         "handler of \"e\": ack is 'later'",
         'handler of "f": manual acks work only for single records',
@@ -240,6 +240,25 @@ def test_an_option_that_does_not_exist_is_named_with_the_one_that_is_meant():
     said = "colour= is not an option of App(): known options: delivery, ordering,"
     assert unknown.startswith(said)
     assert app.settings == {}
+
+
+def test_an_option_that_a_handler_does_not_have_is_named_in_the_same_way():
+    app = App("items")
+    app.handler("orders", retries=RetryPolicy())(handle)  # type: ignore[arg-type]  # -- misspelt
+    app.handler("returns", colour="red")(handle)  # type: ignore[arg-type]  # -- none of its options
+    close, unknown = (told.removeprefix('app "items": ') for told in mistakes_of(app))
+    assert close == 'retries= is not an option of @app.handler("orders"): did you mean retry=?'
+    said = 'colour= is not an option of @app.handler("returns"): known options: decode, id,'
+    assert unknown.startswith(said)
+
+
+def test_neither_does_a_frame_handler_have_options_of_others():
+    app = App("items")
+    app.frame("orders", batch=3)(lambda frame: frame)  # type: ignore[arg-type]  # -- not for frames
+    (told,) = mistakes_of(app)
+    assert told.endswith(
+        'batch= is not an option of @app.frame("orders"): known options: retry, sends'
+    )
 
 
 @pytest.mark.parametrize("topic", ["x" * 249, "a.b_c-D9", "items.retry.5m", "items.retry"])

@@ -91,7 +91,7 @@ def test_failures_are_counted_by_cause(tally):
     assert tally.take() == []
 
 
-def test_what_is_told_of_an_error_is_bounded_and_one_line(tally):
+def test_what_is_reported_of_an_error_is_bounded_and_one_line(tally):
     tally.note("park", record(), None, error("x\n\x1b[2J" + "y" * 100_000))
     (found,) = tally.take()
     assert found.message.startswith("x\\n\\x1b[2Jyyy")

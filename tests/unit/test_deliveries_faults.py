@@ -132,7 +132,7 @@ def test_nobody_is_called_again_while_a_topic_takes_nothing(caplog) -> None:
     assert len(sim.sent("told")) == 40
     # Once more where the unit had to be undone, and for no other reason.
     assert len(sim.attempts) == 40 + len(calls)
-    assert caplog.messages[-1] == "writes to told are taken again"
+    assert caplog.messages[-1] == "writes to told are accepted again"
 
 
 def test_what_an_outbox_could_not_publish_is_not_lost() -> None:

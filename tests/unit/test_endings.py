@@ -88,7 +88,7 @@ def test_an_old_look_proves_nothing(run):
     assert [over(), over(), over()] == [False, False, False]
 
 
-def test_a_clock_that_is_set_back_begins_the_proof_anew(run):
+def test_a_clock_that_is_set_back_begins_the_proof_again(run):
     over = ending("empty", run, run.clock)
     assert look(run, over, "main", "retry") == [False, False]
     run.clock.set(run.clock.now() - 3_600_000)
@@ -103,7 +103,7 @@ def test_a_record_parked_between_two_looks_is_waited_for(run):
     assert look(run, over, "main", "retry", "main") == [False, False, True]
 
 
-def test_a_batch_of_the_main_lane_begins_the_proof_anew(run):
+def test_a_batch_of_the_main_lane_begins_the_proof_again(run):
     over = ending("empty", run, run.clock)
     assert look(run, over, "main", "retry") == [False, False]
     run.figures.add("main", [])  # what it parked, the retry lane has not seen

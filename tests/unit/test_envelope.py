@@ -201,7 +201,7 @@ def test_headers_that_anybody_wrote_are_read_or_refused_but_never_crash(headers)
         ((("redrive-app", b"\xff"), ("redrive-origin-topic", b"t")), ("\ufffd", "t")),
     ],
 )
-def test_for_whom_a_record_was_written_is_told_without_reading_the_rest(headers, expected):
+def test_for_whom_a_record_was_written_is_known_without_reading_the_rest(headers, expected):
     assert addressee(headers) == expected
 
 

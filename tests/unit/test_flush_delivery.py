@@ -340,7 +340,7 @@ def test_its_records_are_written_in_their_order_once_it_takes_writes(setup, capl
     while setup.delivery.outstanding or setup.delivery.refused:
         setup.delivery.pump()
     assert setup.values("out") == [b"%d" % offset for offset in range(6)]
-    assert caplog.messages[-1] == "writes to out are taken again"
+    assert caplog.messages[-1] == "writes to out are accepted again"
     assert setup.delivery.refusal == ""
 
 
@@ -625,4 +625,4 @@ def test_a_record_ends_also_without_what_its_recovery_cannot_send(setup, caplog)
     while setup.delivery.outstanding:
         setup.delivery.pump()
     assert (setup.values("dead"), setup.partition.settled) == ([b"1"], [1])
-    assert "its record ends without what its recovery has sent" in caplog.text
+    assert "its record is buried without what its recovery sent" in caplog.text

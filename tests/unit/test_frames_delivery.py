@@ -204,7 +204,7 @@ def test_each_kind_of_outcome_goes_where_it_says(world):
     assert (buried.cause.kind, buried.cause.fingerprint.reason) == ("bury", "rejected")
 
 
-def test_causes_are_told_once_what_is_written_for_them_is_durable(world):
+def test_causes_are_reported_once_what_is_written_for_them_is_durable(world):
     world.send(b"a", b"b", b"c")
     delivery = world.delivery(3)
     delivery.add(rows(row(0, 0, "park"), row(1, 1, "park")))
@@ -328,7 +328,7 @@ def test_when_the_run_is_being_stopped_the_rest_is_left(world):
     assert (delivery.cut, world.committed()) == (True, 1)
 
 
-def test_how_late_parked_rows_came_out_is_told(world):
+def test_how_late_parked_rows_came_out_is_reported(world):
     place = TopicPartition("shop.retry.1s", 0)
     world.kafka.publish([Write(place.topic, b"k", b"v")] * 3)
     world.progress.commit({place: Position(1)})
@@ -374,7 +374,7 @@ def test_what_an_attempt_before_has_committed_is_not_written_again(world):
     assert world.committed() == 3
 
 
-def test_what_was_committed_for_a_topic_that_was_made_again_is_no_attempt_before(world):
+def test_what_was_committed_for_a_topic_that_was_recreated_is_no_attempt_before(world):
     world.send(b"a", b"b", b"c")
     late = marks.labelled(Position(2), topic_id="the one before", run="run")
     world.progress.commit({PLACE: late})

@@ -22,7 +22,7 @@ def test_any_topic_may_be_a_delay_topic_if_its_delay_is_given():
     assert (found.bootstrap, found.from_latest, found.most) == ("kafka:9092", True, 10)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     given = {"topics": "later", "startingOffsets": "now", "maxRecordsPerBatch": "0", "topic": "x"}
     given["failOnDataLoss"] = "perhaps"
     with pytest.raises(ConfigurationError) as raised:

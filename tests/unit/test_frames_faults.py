@@ -103,7 +103,7 @@ def test_policies_know_what_a_function_has_raised(raised, retried):
         assert isinstance(policy.decide(envelope, error, 0, 1), Park) is retried
 
 
-def test_an_error_whose_class_cannot_be_made_again_is_said_as_it_was():
+def test_an_error_whose_class_cannot_be_rebuilt_is_said_as_it_was():
     odd = [Mute("told"), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")]
     for error, told in zip(odd, ["Mute", "'utf-8' codec can't decode"], strict=True):
         found = as_records_error(raised_in_a_worker(error))

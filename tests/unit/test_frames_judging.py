@@ -108,7 +108,7 @@ def test_a_record_that_goes_back_to_its_origin_needs_no_handler():
 
 
 @pytest.mark.parametrize("delay", [None, 1000])
-def test_a_record_for_the_handler_is_told(delay):
+def test_a_record_for_the_handler_is_reported(delay):
     record = Record("orders", 0, 0, b"k", b"v") if delay is None else parked()
     assert isinstance(judge(delay=delay).unseen(record), ForHandler)
 

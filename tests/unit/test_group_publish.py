@@ -40,7 +40,9 @@ def write(value: bytes) -> Write:
     return Write("out", None, value)
 
 
-def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_is_told() -> None:
+def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_is_reported() -> (
+    None
+):
     slow = Slow()
     together = GroupPublish(slow)  # type: ignore[arg-type]  # -- only publishes
     told: dict[bytes, str] = {}

@@ -238,7 +238,7 @@ def test_the_run_ends_when_its_ending_is_reached(handle, monkeypatch):
 
 def test_waiting_has_an_end(handle):
     assert not handle.await_termination(0)
-    with pytest.raises(RunError, match="did not come that far"):
+    with pytest.raises(RunError, match="did not get that far"):
         handle.wait_until(lambda: False, 0)
 
 
@@ -247,9 +247,9 @@ def test_troubles_and_losses_are_logged_when_they_are_news(handle, caplog):
         sees(handle, "main", trouble=trouble, lost=["in[0]: gone"])
         handle.check()
     assert caplog.messages == [
-        'main lane: DATA LOSS: in[0]: gone; goes on as on_data_loss="continue" says',
+        'main lane: DATA LOSS: in[0]: gone; continuing (on_data_loss="continue")',
         "main lane waits: no broker",
-        "main lane goes on",
+        "main lane continues",
     ]
 
 

@@ -104,7 +104,7 @@ def test_many_keys_of_a_topic_become_the_topic(held_back):
     assert held_back.now().topics == {"orders"}
 
 
-def test_reasons_are_told_by_topic(held_back):
+def test_reasons_are_reported_by_topic(held_back):
     held_back.hold(row(1, key=b"a"), "first")
     held_back.hold(row(2, key=b"b"), "second")
     held_back.hold_topic("gone", "missing")

@@ -75,7 +75,7 @@ def test_a_wait_that_the_error_asks_for_counts_as_well(form):
         call(form, InPlace(attempts=3, backoff=SOON), flaky, at_most="1m")
 
 
-def test_a_wait_ends_when_it_is_told_to():
+def test_a_wait_ends_when_it_is_asked_to():
     stop = Event()
     stop.set()
     with pytest.raises(OSError, match="failure 1"):

@@ -123,7 +123,7 @@ def test_where_all_are_taken_it_runs_on_any(others, tmp_path, caplog):
     late.begin_thread()
     assert os.sched_getaffinity(0) == before
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
-    assert "other workers keep to all cores" in caplog.text
+    assert "other workers have taken all cores" in caplog.text
     late.close()
 
 

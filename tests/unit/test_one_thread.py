@@ -118,7 +118,7 @@ def test_one_that_fails_is_parked_and_the_others_go_on():
     assert bench.committable == 4
 
 
-def test_what_was_done_before_a_failure_is_told_before_it():
+def test_what_was_done_before_a_failure_is_reported_before_it():
     bench = Bench(failing("b1"), retry=RetryPolicy("1s"))
     bench.run(records("a1", "b1", "a2"))
     assert [report.offsets for report in bench.reports] == [[0, 1], [2]]

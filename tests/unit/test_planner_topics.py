@@ -9,7 +9,7 @@ from redrive.engines.spark.planner import TOPICS_EVERY
 from redrive.record import TopicPartition
 
 
-def test_a_run_to_the_end_of_what_was_there_ends_if_a_topic_is_made_again_with_fewer_records():
+def test_a_run_to_the_end_of_what_was_there_ends_if_a_topic_is_recreated_with_fewer_records():
     world = InMemory("p")
     place = first_place(world)
     world.send(place, 100)

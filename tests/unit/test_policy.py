@@ -262,7 +262,7 @@ def test_a_handler_that_answers_an_error_with_retry_is_believed():
 # Mistakes
 
 
-def test_all_mistakes_of_a_policy_are_told_at_once():
+def test_all_mistakes_of_a_policy_are_reported_at_once():
     with pytest.raises(ConfigurationError) as raised:
         RetryPolicy(
             "5m 5x 0s",
@@ -319,7 +319,7 @@ def test_a_mistake_is_named(make, problem):
         make()
 
 
-def test_all_mistakes_of_a_backoff_are_told_at_once():
+def test_all_mistakes_of_a_backoff_are_reported_at_once():
     with pytest.raises(ConfigurationError) as raised:
         Backoff("soon", factor=0, cap="late", jitter=-1)
     assert len(raised.value.problems) == 4

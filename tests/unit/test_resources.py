@@ -114,7 +114,7 @@ def test_why_one_cannot_be_opened_is_not_hidden_by_another_that_cannot_be_closed
 
 
 @pytest.mark.parametrize("yields", [0, 2])
-def test_one_that_does_not_yield_once_is_told(yields: int) -> None:
+def test_one_that_does_not_yield_once_is_reported(yields: int) -> None:
     app = App("shop")
 
     @app.resource

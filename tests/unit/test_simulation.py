@@ -192,7 +192,7 @@ def test_age_counts_from_receipt_or_from_the_record(age_from, expected):
         assert [dead.reason for dead in sim.dead] == ["expired"]
 
 
-def test_discarding_must_be_asked_for_and_is_told():
+def test_discarding_must_be_asked_for_and_is_reported():
     with Simulation(failing(RetryPolicy("5m", on_exhausted="discard"))) as sim:
         sim.send("orders", b"v")
         sim.run_until_empty()

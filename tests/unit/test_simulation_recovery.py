@@ -88,7 +88,7 @@ def test_a_recovery_gets_the_record_the_error_and_the_context():
         assert (envelope.attempt, envelope.error_message) == (1, "no")
 
 
-def test_a_recovery_in_a_later_process_is_told_the_error_as_far_as_it_is_known():
+def test_a_recovery_in_a_later_process_gets_the_error_as_far_as_it_is_known():
     app = app_with_recovery(RetryPolicy("5m"), failures=1, error=Bury("malformed"))
     with Simulation(app) as sim:
         sim.send("orders", b"v")

@@ -153,7 +153,7 @@ def test_of_a_lot_of_many_keys_only_the_slow_one_waits_for_it(slow: Callable[[],
     assert bench.offsets() == [[3, 7]]
 
 
-def test_what_ended_just_before_is_told_before_those_behind_it_may_run(
+def test_what_ended_just_before_is_reported_before_those_behind_it_may_run(
     slow: Callable[[], None],
 ) -> None:
     """Nobody has collected it yet: it came after the look at what is done."""

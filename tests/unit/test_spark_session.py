@@ -83,7 +83,7 @@ def test_where_nobody_chose_a_python_it_is_said_how(spark, spec, lacking):
     assert "PYSPARK_PYTHON" not in os.environ, "which is the user's to set"
 
 
-def test_workers_that_run_nothing_at_all_are_told_of_with_their_python(spark, spec, lacking):
+def test_workers_that_run_nothing_at_all_are_reported_with_their_python(spark, spec, lacking):
     def parallelize(*_):
         raise RuntimeError("No module named 'redrive'")
 

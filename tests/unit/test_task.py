@@ -520,7 +520,7 @@ def test_a_task_that_ends_early_waits_for_its_handlers_as_the_next_may_run_the_s
     assert "the coordinator is away" in report.trouble
 
 
-def test_what_a_late_task_committed_for_a_topic_made_again_is_not_where_a_transaction_begins():
+def test_what_a_late_task_committed_for_a_recreated_topic_is_not_where_a_transaction_begins():
     spark = mini(copying(delivery="transaction"))
     spark.send("in", *numbers(5))
     late = marks.labelled(Position(3), topic_id="the one before", run="run")

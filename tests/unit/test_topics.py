@@ -206,7 +206,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "key", "now", "right", "why"), WRONG)
-def test_a_wrong_setting_is_told_and_can_be_corrected(name, key, now, right, why):
+def test_a_wrong_setting_is_reported_and_can_be_corrected(name, key, now, right, why):
     state = RIGHT[name]
     setting = key.replace("_", ".")
     described = {**RIGHT, name: state._replace(config={**state.config, setting: now})}

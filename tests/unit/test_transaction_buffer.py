@@ -1,4 +1,4 @@
-"""What is buffer of a partition until its transaction is committed."""
+"""What is kept of a partition until its transaction is committed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.delivery.transaction_buffer import TransactionBuffer
 from redrive.delivery.transactions import Transactions
-from redrive.errors import RedriveError
+from redrive.errors import PublishError, RedriveError
 from redrive.kafka.errors import NotAllowedError, publish_error, refusal
 from redrive.kafka.room import Room
 from redrive.ports import Position
-from redrive.processing.outcomes import Report
+from redrive.processing.outcomes import Outcome, Report
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing.virtual_clock import VirtualClock
+from redrive.tuning import TRANSACTION_PARTS
 
 
 @pytest.fixture
@@ -149,3 +150,60 @@ def test_refused_writes_are_returned_and_every_other_error_is_raised(buffer, wor
             world.transactions.settle()
         assert world.transactions.under_way is None
     assert world.completed == []
+
+
+class Searching:
+    """Takes no message that says "bad", and finds the first one as a real producer does."""
+
+    def __init__(self):
+        self.transactions = 0
+        self.written = []
+
+    def commit(self, writes, positions):
+        suspects = sum(write.topic == "out" for write in writes)
+        bad = next((write for write in writes if write.value == b"bad"), None)
+        while bad is not None and suspects > 1:  # taken back, and written again in parts
+            self.transactions += 1
+            suspects //= TRANSACTION_PARTS
+        self.transactions += 1
+        if bad is not None:
+            raise refusal([bad], [publish_error("out", 0, "MSG_SIZE_TOO_LARGE")], len(writes))
+        self.written += [write.value for write in writes]
+
+
+class Burying:
+    """A processor that buries what its topic does not take."""
+
+    def refused(self, sent, error, now):
+        offset, _, record = sent
+        letter = Write("dead", None, b"dead %d" % offset)
+        return Outcome("bury", offset, record, [letter], "refused", error=error)
+
+
+@pytest.mark.parametrize(
+    ("bad", "most"),
+    [({200}, 5), ({100, 300}, 9), (set(range(400)), 430), (set(range(0, 400, 2)), 404)],
+)
+def test_many_messages_that_are_refused_cost_few_transactions_each(bad, most):
+    """Not a search for each, all of which would begin at the first record."""
+    clock = VirtualClock()
+    topics = RefusingTopics(lambda _: {}, clock)
+    buffer = TransactionBuffer(Burying(), Room(), topics, clock)
+    report = Report()
+    report.sent = [
+        (n, [Write("out", None, b"bad" if n in bad else b"%d" % n)], Record("in", 0, n))
+        for n in range(400)
+    ]
+    buffer.add(report)
+    producer = Searching()
+    while buffer.records:
+        try:
+            producer.commit(buffer.cut(400).writes, {})
+        except PublishError as error:
+            buffer.put_back(error)
+        else:
+            buffer.let_go()
+    expected = [b"dead %d" % n if n in bad else b"%d" % n for n in range(400)]
+    assert producer.written == expected
+    assert producer.transactions <= most
+    assert not buffer.in_small_parts or len(bad) > 2

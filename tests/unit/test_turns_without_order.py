@@ -119,7 +119,7 @@ def test_whatever_fails_all_threads_together_run_each_record_once(failed, lot):
     assert bench.committable == 60
 
 
-def test_what_is_done_is_told_while_the_next_one_runs():
+def test_what_is_done_is_reported_while_the_next_one_runs():
     seen: list[int] = []
 
     def handle(record, ctx):

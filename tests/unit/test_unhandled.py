@@ -85,7 +85,7 @@ def test_it_is_buried_once_the_patience_is_over(patience):
             assert waited == expected[patience]
 
 
-def test_a_day_unless_said_otherwise_and_none_is_for_ever():
+def test_a_day_by_default_and_none_is_for_ever():
     assert older().unhandled == 86_400_000
     patient = older("1h", unhandled=None)
     with parked_by(newer(delays="1h")) as first, beside(first, patient) as rolled_back:

@@ -10,6 +10,7 @@ import pytest
 
 from redrive.engines import preflight
 from redrive.engines.worker.fate import Fate
+from redrive.engines.worker.loop import NameInUseError
 from redrive.engines.worker.worker import Worker
 from redrive.kafka.errors import NotAllowedError
 
@@ -49,3 +50,20 @@ def test_where_that_cannot_be_found_out_it_has_ended_all_the_same(worker, monkey
     assert worker._ended.is_set()
     with pytest.raises(NotAllowedError, match="not allowed to read"):
         worker.check()
+
+
+def test_one_that_waits_for_a_silent_coordinator_stays_alive(worker):
+    """It joins again once its old client has ended, however long that takes."""
+    looks, alive = iter([False, False, True]), []
+    old = SimpleNamespace(
+        ended_within=lambda _: next(looks),
+        loop=SimpleNamespace(note_alive=lambda: alive.append(True)),
+    )
+    new = SimpleNamespace(join=lambda: None)
+    worker._member, worker._refusal = old, ""
+    worker._lag = SimpleNamespace(over=threading.Event())
+    worker._assignment = SimpleNamespace(partitions={})
+    worker._make_member = lambda: new
+    worker._stopping = SimpleNamespace(is_set=lambda: False, wait=lambda _: None)
+    worker._rejoin(NameInUseError("still in use"))
+    assert (len(alive), worker._member) == (2, new)

@@ -258,7 +258,7 @@ def test_the_end_of_a_partition_does_not_pass_over_what_is_still_to_be_read_agai
     assert made.bench.consumer.commits[-1] == (3, "")
 
 
-def test_neither_does_the_end_of_a_run_that_shall_end(shop):
+def test_neither_does_the_end_of_a_run_with_an_end(shop):
     made = shop(first=GiveBack(attempts=2, backoff=Backoff("1ms")))
     made.bench.partition.end = 3
     made.failing = {0}
@@ -433,7 +433,7 @@ def test_other_mistakes_end_the_run(shop):
         made.bench.assign()
 
 
-def test_records_that_are_gone_are_told_with_their_partition(shop):
+def test_records_that_are_gone_are_reported_with_their_partition(shop):
     made = shop()
     made.bench.step(Message(0, error=KafkaError._AUTO_OFFSET_RESET))
     assert [str(place) for place in made.bench.gone] == ["t[0]"]

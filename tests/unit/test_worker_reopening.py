@@ -85,7 +85,7 @@ def bench(monkeypatch) -> Bench:
     return Bench()
 
 
-def test_a_partition_that_is_set_aside_begins_anew_at_what_was_committed(bench):
+def test_a_partition_that_is_set_aside_starts_again_at_what_was_committed(bench):
     partition = SimpleNamespace(place=PLACE)
     bench.partitions[PLACE] = partition
     bench.reopening.set_aside([partition])
@@ -143,7 +143,7 @@ def test_a_mistake_of_ours_is_reported(bench):
     assert isinstance(bench.troubles.get(timeout=PATIENCE), KeyError)
 
 
-def test_partitions_of_a_topic_that_was_made_again_are_set_aside(bench):
+def test_partitions_of_a_topic_that_was_recreated_are_set_aside(bench):
     partition = SimpleNamespace(place=PLACE, topic_id="old")
     bench.partitions[PLACE] = partition
     bench.reopening.look_at({"t": "old"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redrive import App, RetryPolicy
-from redrive.engines.offset_reset import made_again
+from redrive.engines.offset_reset import recreated
 from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError
@@ -36,7 +36,7 @@ def of(topic_id: str, offset: int) -> Position:
     ],
 )
 def test_what_tells_that_a_topic_was_made_again(position, known, again):
-    found = made_again({PLACES[0]: position}, {"in": "new"}, known)
+    found = recreated({PLACES[0]: position}, {"in": "new"}, known)
     assert found == ({"in"} if again else set())
 
 

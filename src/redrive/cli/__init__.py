@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
-import typer
-
-from redrive.cli import demo, doctor, ledger, local, prove, relay, run, topics
-from redrive.cli.output import say_error
 from redrive.errors import RedriveError
-
-app = typer.Typer(
-    name="redrive",
-    help="Reliable Kafka consumption in Python, with or without Spark.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(local.app, name="local")
-app.add_typer(ledger.app, name="ledger")
-app.command()(run.run)
-app.command()(relay.relay)
-app.command()(prove.prove)
-app.command()(topics.topics)
-app.command()(demo.demo)
-app.command()(doctor.doctor)
 
 
 def main() -> None:
     """Run the command; redrive's own errors are shown as one sentence, not a stack trace."""
     try:
+        # Only now: imports take a moment, in which Ctrl-C must not show a stack trace either.
+        from redrive.cli.commands import app
+
         app()
     except RedriveError as error:
+        from redrive.cli.output import say_error
+
         say_error(error)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -160,7 +160,7 @@ def _check_topics(settings: Settings, admin: Admin, app: App, outage: int) -> It
     plan, _ = look(app, KafkaTopics(settings, admin=admin), outage=outage)
     yield from topic_findings(plan)
     for name, records in left_behind.left_behind(app, settings, admin).items():
-        seen, _, todo = left_behind.sentence(name, records).partition(": ")
+        seen, _, todo = left_behind.sentence(app, name, records).partition(": ")
         yield (warning if records else ok)(f"topic {name}", *((seen, todo) if records else (seen,)))
 
 

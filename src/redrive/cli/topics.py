@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -49,7 +49,7 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
 
     Exit code 0 if all is well (after --apply), 1 if anything is missing or wrong.
     """
-    from redrive.engines.left_behind import left_behind
+    from redrive.engines.left_behind import left_behind, sentence
     from redrive.kafka.admin import Admin
     from redrive.kafka.topic_admin import KafkaTopics
 
@@ -73,7 +73,7 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     if as_json:
         typer.echo(json.dumps({**as_data(plan, applied), "left_behind": left}, indent=2))
     else:
-        _show(plan, applied, left)
+        _show(plan, applied, [sentence(app, *each) for each in left.items()])
     raise typer.Exit(0 if plan.ok else 1)
 
 
@@ -142,9 +142,7 @@ def _topic_data(topic: TopicPlan) -> dict[str, Any]:
     }
 
 
-def _show(plan: Plan, applied: Applied, left: Mapping[str, int]) -> None:
-    from redrive.engines.left_behind import sentence
-
+def _show(plan: Plan, applied: Applied, left: Iterable[str]) -> None:
     console = Console(highlight=False)
     for fix, error in applied:
         if error is None:
@@ -159,8 +157,8 @@ def _show(plan: Plan, applied: Applied, left: Mapping[str, int]) -> None:
                 console.print(f"{topic.name}: {line}", markup=False, soft_wrap=True)
     if plan.undeclared:
         console.print(undeclared(plan), markup=False, soft_wrap=True)
-    for name, records in left.items():
-        console.print(sentence(name, records), markup=False, soft_wrap=True)
+    for each in left:
+        console.print(each, markup=False, soft_wrap=True)
     console.print(_last_word(plan), soft_wrap=True)
 
 

@@ -77,7 +77,7 @@ def _payload(chosen: object, by: str) -> bytes:
 
 
 def verdict(claim: Claim, found: Found | None) -> Duplicate | Conflict | None:
-    """Why a record shall not be handled; None: it shall."""
+    """Why a record must not be handled; None: it may be."""
     if found is None:
         return None
     if found.state == "parked":

@@ -74,7 +74,7 @@ class FlushDelivery:
         """How many of them, in the order in which they came, are durable or refused."""
 
     def add(self, processor: PartitionProcessor, report: Report) -> None:
-        """Take note of outcomes."""
+        """Note outcomes."""
         self._noted.append((processor, report))
         self.added += 1
 
@@ -267,7 +267,7 @@ class FlushDelivery:
         try:
             return not buried or processor.forget(buried)
         except RedriveError as error:
-            log.error("%s; records that were buried wait for it", error)  # noqa: TRY400 -- no mistake of ours
+            log.error("%s; buried records wait until it accepts them", error)  # noqa: TRY400 -- no mistake of ours
             return False
 
     def _without_buried(self, items: Iterable[Item]) -> list[Item]:

@@ -70,7 +70,7 @@ class _Share:
         self.error: BaseException | None = None
 
     def end(self, error: BaseException | None, refused: set[int] | None) -> None:
-        """Take note of what came of it; `refused` are writes of anybody, None: all of them."""
+        """Note what came of it; `refused` are writes of anybody, None: all of them."""
         self.ended = True
         if refused is None or any(id(write) in refused for write in self.writes):
             self.error = error

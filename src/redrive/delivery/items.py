@@ -99,7 +99,7 @@ def instead(item: Item, reasons: Reasons, now: int) -> Item | None:
     if not sends & wrong.keys():
         return None
     why = next(wrong[each] for each in wrong if each in sends)
-    log.error("%s; its record ends without what its recovery has sent", why)
+    log.error("%s; its record is buried without what its recovery sent", why)
     return item._replace(writes=[write for write in item.writes if id(write) not in sends])
 
 

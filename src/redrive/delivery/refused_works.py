@@ -70,7 +70,7 @@ class RefusedWorks:
         return None if blame.at_once else self._topics.until([blame.reason.topic])
 
     def note(self, error: PublishError, report: Report, works: Sequence[Work]) -> bool:
-        """Take note of whose writes were refused; False: nobody's in particular."""
+        """Note whose writes were refused; False: nobody's in particular."""
         reasons = dict(zip(map(id, error.refused), error.reasons, strict=True))
         by_offset = {work.offset: work for work in works}
         found: dict[Work, Blame] = {}

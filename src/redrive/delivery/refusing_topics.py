@@ -124,7 +124,7 @@ class RefusingTopics:
             return min(waiting, default=None)
 
     def note(self, reason: PublishError, topics: Iterable[str] = ()) -> None:
-        """Take note of a refusal, of one of these where it names none; it is told when news."""
+        """Note a refusal, of one of these where it names none; it is logged when new."""
         with self._lock:
             for topic in [reason.topic] if reason.topic else topics:
                 self._note(topic, reason)
@@ -167,14 +167,14 @@ class RefusingTopics:
         return max(waits, default=None)
 
     def taken(self, topics: Iterable[str]) -> None:
-        """Take note that writes to these were taken."""
+        """Note that writes to these were taken."""
         if not self._topics:
             return
         with self._lock:
             for name in topics:
                 if self._topics.pop(name, None) is not None:
                     level = logging.DEBUG if self._quiet else logging.WARNING
-                    log.log(level, "writes to %s are taken again", name)
+                    log.log(level, "writes to %s are accepted again", name)
 
     def keep(self, topics: Collection[str]) -> None:
         """Forget those that nobody waits for any more: all but these, and those being tried."""
@@ -214,7 +214,7 @@ class RefusingTopics:
             if steady(self._clock) < topic.until:
                 return topic.until
             due, topic.until = topic.until, steady(self._clock) + topic.wait  # one of them asks
-        # Not within the lock: a broker may be silent for long, and event loops take note here.
+        # Not within the lock: a broker may be silent for long, and event loops note it here.
         try:
             refusing = self._ask([name]).get(name) if name else None
         except RedriveError:

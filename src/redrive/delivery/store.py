@@ -77,7 +77,7 @@ class Marks:
     parked: list[tuple[InboxId, int]] = field(default_factory=list)
     """With the attempt that comes next."""
     forgotten: list[InboxId] = field(default_factory=list)
-    """Those that shall be as if nobody had seen them."""
+    """Those that must be as if nobody had seen them."""
     no_longer_parked: list[InboxId] = field(default_factory=list)
     """Ids that were not claimed; where they are parked, they are forgotten."""
 
@@ -91,7 +91,7 @@ class Session(Savepoint, Protocol):
         ...
 
     async def claim(self, claims: Sequence[Claim]) -> dict[InboxId, Found]:
-        """Note these ids, in their order, as done; gives what was known of those that are not new.
+        """Note these ids, in order, as done; returns what was known of those that are not new.
 
         Rivals wait until this transaction has ended, and this one waits for theirs. What was known
         is left as it is, and is nobody else's until the end.

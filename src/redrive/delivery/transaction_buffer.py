@@ -2,7 +2,8 @@
 
 A transaction takes a contiguous prefix and nothing else: all that has ended below an offset, as
 far as there is room for it. If writes of it are refused, all of it comes back, and from the first
-record on that has to wait for their topics nothing is taken.
+record on that has to wait for their topics nothing is taken. Where a record is buried instead, the
+next ones are smaller (`prefix_size.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.delivery.items import Hold, Item, taken_back
+from redrive.delivery.prefix_size import PrefixSize
 from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.messages import weight
 from redrive.processing.outcomes import Outcome, Report
@@ -94,6 +96,7 @@ class TransactionBuffer:
         self._done: list[int] = []
         self._ended: list[Ended] = []
         self._under_way = _NOTHING
+        self._size = PrefixSize()
         self._lock = Lock()
 
     def add(self, report: Report) -> int:
@@ -119,6 +122,8 @@ class TransactionBuffer:
             # By offset: each lane's order, and the same at every attempt.
             below = sorted((each for each in self._ended if each[0] < end), key=_offset)
             fits = self._room.fitting([*map(_writes, below)], self.bytes)
+            if self._size.limited:
+                fits = min(fits, int(self._size.most))
             ended, rest = below[:fits], below[fits:]
             end = _offset(rest[0]) if rest else end
             if len(ended) == len(self._ended):  # as nearly always
@@ -143,8 +148,14 @@ class TransactionBuffer:
             prefix, self._under_way = self._under_way, _NOTHING
             self.records -= prefix.records
             self.bytes -= prefix.bytes
+            self._size.committed()
         if self.hold is not None and prefix.end > self.hold.offset:
             self.hold = None
+
+    @property
+    def in_small_parts(self) -> bool:
+        """Whether transactions are small, and should follow each other quickly."""
+        return self._size.limited
 
     def put_back(self, error: PublishError) -> None:
         """It was taken back, because of refused writes: the next one does without them."""
@@ -152,7 +163,10 @@ class TransactionBuffer:
         again, hold = taken_back(items, error, self._topics, self._clock.now())
         self.hold = hold or self.hold
         ended = [*map(_ended, again)]
+        buried = [n for n, each in enumerate(again) if each is not items[n]]
         with self._lock:
+            if buried:
+                self._size.buried(buried[-1] + 1)
             prefix, self._under_way = self._under_way, _NOTHING
             self._done += prefix.done
             self._ended += ended

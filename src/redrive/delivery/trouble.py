@@ -20,7 +20,7 @@ _WAITS: Final = Backoff("100ms", factor=2, cap="10s", jitter=0)
 
 
 class Trouble:
-    """Whether units of work can be done at all; told once when it begins and once when it ends.
+    """Whether units of work can be done at all; logged once when it begins and once when it ends.
 
     May be used from many threads. Whoever fails while another has just failed adds nothing to it.
     """
@@ -43,7 +43,7 @@ class Trouble:
         return self._until if self.text and steady(self._clock) < self._until else None
 
     def begins(self, error: BaseException) -> int:
-        """Take note that a unit could not be done; returns the steady time of the next try."""
+        """Note that a unit could not be done; returns the steady time of the next try."""
         with self._lock:
             now = steady(self._clock)
             if not self.text:
@@ -53,8 +53,8 @@ class Trouble:
                 self.not_allowed = error  # whoever runs this ends with that sentence
             elif not self.text:
                 log.warning(
-                    "nothing can be committed: %s; records wait until it is over, and none is"
-                    " blamed for it",
+                    "nothing can be committed: %s; records wait until that is over, and it counts"
+                    " against none of them",
                     text_of(error),
                 )
             self.text = text_of(error) or type(error).__name__
@@ -65,7 +65,7 @@ class Trouble:
             return self._until
 
     def is_over(self) -> None:
-        """Take note that a unit was committed."""
+        """Note that a unit was committed."""
         if not self.text:
             return
         with self._lock:

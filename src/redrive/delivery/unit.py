@@ -143,7 +143,7 @@ class Unit:
             current.reset(token)
 
     def have_failed(self, error: BaseException) -> None:
-        """Take note of what all records have failed with: nobody is called."""
+        """Note what all records have failed with: nobody is called."""
         self._failure = error
 
     # Claims

@@ -87,7 +87,7 @@ class Units:
         """How many records wait that cannot be committed even alone, for another reason."""
         return len(self._stuck)
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Forget who waited, and for what: those of the tasks before do so no longer."""
         self._stuck.clear()
         self._lost.clear()
@@ -137,7 +137,7 @@ class Units:
             if await self._break_off(unit):
                 again = Lot(lot.processor, list(works), [])  # the other one cannot commit any more
                 await self._fail(error, again, again.works, course, dispatcher)
-        except Exception:  # a mistake of ours: nothing is lost, and it is told
+        except Exception:  # a mistake of ours: nothing is lost, and it is logged
             log.exception("a unit of work that hangs could not be ended")
         finally:
             dispatcher.finish(lot, course.whole)
@@ -251,7 +251,7 @@ class Units:
             # What it wrote cannot be committed, or what it committed on its own cannot be undone.
             return True
         else:
-            if not isinstance(error, RedriveError):  # a mistake of ours: it is told
+            if not isinstance(error, RedriveError):  # a mistake of ours: it is logged
                 log.error("a unit of work failed", exc_info=error)
             self._stand_aside(error, works[0], course)
         return False
@@ -340,7 +340,7 @@ class Units:
         try:
             more = await self._store.expire(older_than=self._inbox_ttl, is_async=is_async)
         except RedriveError as error:
-            log.warning("what has expired could not be deleted: %s", error)
+            log.warning("expired ids could not be deleted: %s", error)
         else:
             if more:
                 self._expire_at = monotonic() + EXPIRE_MORE
@@ -357,7 +357,7 @@ class _Course:
         self._stopped: set[Lane] = set()
 
     def begin(self, most: int | None = None) -> list[Work]:
-        """The records of the next unit; all that may be tried, unless told how many."""
+        """The records of the next unit; all that may be tried, by default."""
         while works := self._lot.begin(most):
             may_run = [work for work in works if work.lane not in self._stopped]
             if may_run:

@@ -93,7 +93,7 @@ class WaitingItems:
         return free, loose
 
     def taken(self, items: Iterable[Item]) -> list[Item]:
-        """Take note that these were taken after all; returns all that waited behind others."""
+        """Note that these were taken after all; returns all that waited behind others."""
         topics = {topic for item in items for topic in _topics(item)}
         # A topic that refuses others, of another partition say, is still looked at for them.
         waiting = {topic for item in self._refused for topic in _topics(item)}

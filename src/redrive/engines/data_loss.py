@@ -23,6 +23,6 @@ def report(app: App, losses: Sequence[str], go_on: Callable[[Sequence[str]], Non
     """Stop the run, or go on with what is left: as the app chose."""
     if app.on_data_loss == "stop":
         raise DataLossError(
-            "; ".join(losses) + ' (on_data_loss="continue" goes on with what is left)'
+            "; ".join(losses) + ' (on_data_loss="continue" continues with what is left)'
         )
     go_on(losses)

@@ -44,7 +44,7 @@ class Lost:
 
 
 def begin_at(
-    views: Mapping[TopicPartition, View], start_from: From, made_anew: Collection[str] = ()
+    views: Mapping[TopicPartition, View], start_from: From, since_recreated: Collection[str] = ()
 ) -> dict[TopicPartition, int]:
     """Where to start reading partitions without progress.
 
@@ -53,7 +53,7 @@ def begin_at(
     `--from` says for the first start.
     """
     with_progress = {place.topic for place, view in views.items() if view.committed is not None}
-    known = with_progress.union(made_anew)
+    known = with_progress.union(since_recreated)
     return {
         place: view.begin if start_from == "earliest" or place.topic in known else view.end
         for place, view in views.items()
@@ -61,7 +61,7 @@ def begin_at(
     }
 
 
-def made_again(
+def recreated(
     committed: Mapping[TopicPartition, Position | None],
     ids: Mapping[str, str],
     known: Mapping[str, str],

@@ -69,7 +69,7 @@ def check(
         if app.was is not None or not new_app:
             _check_name(app, settings, admin, new_app=new_app)
         for name, records in left_behind.left_behind(app, settings, admin).items():
-            log.info("%s", left_behind.sentence(name, records))
+            log.info("%s", left_behind.sentence(app, name, records))
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
     return ready

@@ -162,7 +162,7 @@ class Names:
         except NotAllowedError:
             return {}  # the run itself says what it is not allowed to do
         topics = {name: self._counts[name] for name in taken}
-        found = waiting(group, topics, self._settings, self._admin) if topics else {}
+        found = waiting([group], topics, self._settings, self._admin)
         return {name: records for name, records in sorted(found.items()) if records}
 
     def _beginnings(self, topics: list[str]) -> Progress:

@@ -229,6 +229,9 @@ def _cannot(what: str, error: KafkaError, trouble: KafkaError | None, needs: str
     name = error.name()
     if trouble is not None and trouble.name() == "_AUTHENTICATION":
         error, advice = trouble, "check protocol, mechanism, user and password"
+    elif trouble is not None and "certificate verify failed" in trouble.str():
+        error = trouble
+        advice = "this client does not trust the broker's certificate: set security.ca to its CA's"
     elif name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
         error = trouble or error
         advice = "no broker answers: check the address and the protocol, and that Kafka is running"

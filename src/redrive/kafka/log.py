@@ -281,7 +281,7 @@ class _Reading:
 
 
 class _NoLeaderError(Exception):
-    """librdkafka gives the same error for a missing topic, partition or leader."""
+    """librdkafka returns the same error for a missing topic, partition or leader."""
 
 
 def _list_bounds(

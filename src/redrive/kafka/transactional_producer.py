@@ -101,7 +101,7 @@ class TransactionalProducer:
         self._group = app
         self._settings = settings
         self.room = room_of(settings.servers())
-        """How much one transaction takes: whoever commits gives no more than that at once."""
+        """How much one transaction takes: a commit takes no more than that at once."""
         self._config = transactional_config(settings, self.id)
         self._seconds: float = int(self._config["transaction.timeout.ms"]) / 1000
         self._began = inf
@@ -110,7 +110,7 @@ class TransactionalProducer:
         """Whether the numbers of its messages may have a gap.
 
         librdkafka goes on behind the number of a message that its broker refused. The next
-        transaction is then taken back for it, and with that the numbers begin anew.
+        transaction is then taken back for it, and with that the numbers start again.
         """
         self._suspects: set[int] = set()
         """The identities of writes that were refused together, perhaps for one of them."""

@@ -185,7 +185,7 @@ async def backend_of(connection: Connection) -> Backend:
 
 
 async def _end(connection: Connection, backend: Backend) -> bool:
-    """End a process of the server; gives whether its transaction was still that one."""
+    """End a process of the server; returns whether its transaction was still that one."""
     parameters = (END_BACKEND_MILLISECONDS, backend.transaction, backend.pid, backend.started)
     found = await connection.fetch(_END, parameters)
     if not found:

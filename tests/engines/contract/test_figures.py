@@ -26,7 +26,7 @@ def running_for(run, engine):
     return gauges(run, "oldest_handler_seconds")[""]
 
 
-def test_what_is_due_and_not_handled_is_told_from_what_only_waits(world, start, engine):
+def test_what_is_due_and_not_handled_is_counted_apart_from_what_only_waits(world, start, engine):
     target = world.app(WAITS.format(delays="1s 1h"), partitions=1)
     soon, late = world.topic("retry.1s"), world.topic("retry.1h")
     world.send("in", b"short", b"long")

@@ -241,7 +241,7 @@ def late(world: World, app: App, place: TopicPartition, topic_id: str, offset: i
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_late_commit_for_a_topic_that_was_made_again_is_no_progress(
+def test_a_late_commit_for_a_topic_that_was_recreated_is_no_progress(
     world, make_app, place, restarted
 ):
     app = make_app("in")

@@ -254,7 +254,7 @@ def test_progress_past_the_end_stops_the_run(world, make_app, place):
         planner(world, app).plan()
 
 
-def test_a_topic_made_anew_while_the_app_runs_stops_it(world, make_app, place):
+def test_a_topic_recreated_while_the_app_runs_stops_it(world, make_app, place):
     app = make_app("in")
     world.send(place, 3)
     one = planner(world, app)
@@ -265,7 +265,7 @@ def test_a_topic_made_anew_while_the_app_runs_stops_it(world, make_app, place):
 
 
 @pytest.mark.parametrize("start_from", ["earliest", "latest"])
-def test_a_topic_made_anew_is_read_from_its_beginning_where_that_was_asked_for(
+def test_a_topic_recreated_is_read_from_its_beginning_where_that_was_asked_for(
     world, make_app, place, start_from
 ):
     app = make_app("in", on_data_loss="continue")

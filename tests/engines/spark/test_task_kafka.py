@@ -347,7 +347,7 @@ def test_a_transaction_that_dies_leaves_outputs_and_progress_as_one(world, tasks
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
-def test_what_a_task_commits_for_a_topic_that_was_made_again_in_the_middle_is_no_progress(
+def test_what_a_task_commits_for_a_topic_that_was_recreated_in_the_middle_is_no_progress(
     world, tasks, delivery
 ):
     made = tasks(
@@ -446,7 +446,7 @@ def test_a_task_whose_partition_was_taken_over_says_so_and_commits_nothing(world
     made = taken_over(world, tasks, newer=True)
     (report,) = made.run("in")
     assert "another run of the app" in report.fatal
-    assert "what it had not committed is run by the other" in report.fatal
+    assert "the other one runs whatever was not committed" in report.fatal
     at = world.committed("in").get(world.places("in")[0], Position(0)).offset
     assert report.end == at < COUNT
     assert world.values("out") == [b"%d" % number for number in range(at)]

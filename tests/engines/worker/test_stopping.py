@@ -81,10 +81,10 @@ def test_a_handler_that_does_not_end_is_not_waited_for_longer_than_was_said(worl
     world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
     run._process.send_signal(signal.SIGTERM)
     assert run.wait(60) == 0, run.output()
-    assert run.output().count("3 record(s) were not finished after 0.") == 1
+    assert run.output().count("3 record(s) were not finished within 0.") == 1
     assert run.output().count("they run again") == 1  # logged once
     assert run.output().count("they will run again") == 1  # and in the summary
-    assert "handlers still run" not in run.output()
+    assert "handlers are still running" not in run.output()
     assert "main  lane: nothing done" in run.output()
     assert "main lane: 3 record(s) did not finish: they will run again" in run.output()
     assert world.committed("in")[world.places("in")[0]].offset == 0
@@ -165,7 +165,7 @@ def test_a_stop_waits_no_longer_than_was_said_for_brokers_that_are_away(
     assert set(told(world, "end")) == {0, 1}
 
 
-def test_neither_does_one_that_comes_while_it_joins_anew(world, start, redrive_stack):
+def test_neither_does_one_that_comes_while_it_joins_again(world, start, redrive_stack):
     target = world.app(WAITS, partitions=1)
     world.send("in", b"0", b"1")
     run = start(target, drain="1s", revoke_wait="1s")

@@ -220,7 +220,7 @@ def test_a_broker_that_is_restarted(world, start, redrive_stack, delivery):
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "transaction"])
-def test_a_partition_that_begins_anew_waits_for_handlers_that_still_run(world, start, delivery):
+def test_a_partition_that_starts_again_waits_for_handlers_that_still_run(world, start, delivery):
     target = world.app(
         f"""
         app = App(NAME, concurrency=4, delivery={delivery!r})

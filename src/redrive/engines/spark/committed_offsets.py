@@ -82,7 +82,7 @@ class CommittedOffsets:
         return dict(found)
 
     def of_topics_before(self, found: Mapping[TopicPartition, Position]) -> set[str]:
-        """The topics that were made again since one of these was committed."""
+        """The topics that were recreated since one of these was committed."""
         return {
             place.topic
             for place, position in found.items()
@@ -100,7 +100,7 @@ class CommittedOffsets:
         }
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take note of what tasks have committed since it was last looked at.
+        """Note what tasks have committed since it was last looked at.
 
         What was complete beyond that before still is.
         """
@@ -110,7 +110,7 @@ class CommittedOffsets:
                 self._known[place] = still_at(end, decode(known), METADATA_LIMIT - ROOM)
 
     def forget(self, topic: str) -> None:
-        """A topic was made again: what is known of it is of the one before."""
+        """A topic was recreated: what is known is about the old one."""
         self._known = {place: at for place, at in self._known.items() if place.topic != topic}
 
     def put(self, news: Mapping[TopicPartition, Position]) -> dict[TopicPartition, Position]:

@@ -1,4 +1,4 @@
-"""Endings: when a run that shall end is over."""
+"""Endings: when a run with an end is over."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Suspects:
         return [*alone, together] if together else alone
 
     def blame(self, ranges: Sequence[Range], *, proof: int = 1) -> bool:
-        """A job of these ranges failed; gives whether it is proven which record is at fault.
+        """A job of these ranges failed; returns whether it is proven which record is at fault.
 
         It is one that was all there was in a job, in so many jobs that failed as `proof` says.
         """

@@ -127,7 +127,7 @@ class Handle:
         while not condition():
             self.check()
             if monotonic() >= end:
-                raise RunError(f"the run did not come that far within {timeout:.0f} s")
+                raise RunError(f"the run did not get that far within {timeout:.0f} s")
             self._pause.wait(HANDLE_POLL)
 
     def status(self, lane: Lane) -> dict[str, Any]:
@@ -324,7 +324,7 @@ class Handle:
                 self._spec.stop_file.touch()
 
     def _look_again(self, end: float) -> None:
-        """What is parked can be told afterwards, as it is after the last task of both lanes."""
+        """What is parked can be reported afterwards, as it is after the last task of both lanes."""
         now = WallClock().now()
         while self._forget.alive and monotonic() < end:
             looking = [lane for lane, query in self.queries.items() if query.isActive]

@@ -110,7 +110,7 @@ def asked_of(spark: SparkSession) -> HowItEnded:
             try:
                 found = _of_first_attempt(spark, stage, task)
             except Exception:
-                log.warning("Spark does not tell how a task ended", exc_info=True)
+                log.warning("Spark does not say how a task ended", exc_info=True)
                 return ""
             if found or monotonic() >= end:
                 return found

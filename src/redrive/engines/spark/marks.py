@@ -105,7 +105,7 @@ def taken_over(app: str) -> RivalError:
     """What the older of two runs says."""
     return RivalError(
         f"another run of the app {app} on Spark has begun and taken over:"
-        " this one stops; what it had not committed is run by the other"
+        " this one stops; the other one runs whatever was not committed"
     )
 
 
@@ -113,7 +113,7 @@ def moved(app: str, later: str) -> RivalError:
     """What a run says whose app was renamed and started while it ran."""
     return RivalError(
         f'the app {app} goes on as "{later}", which was started with was="{app}" while this run was'
-        " active: this one stops; what it did meanwhile, the other does once more"
+        " active: this one stops; the other one repeats what it did meanwhile"
     )
 
 

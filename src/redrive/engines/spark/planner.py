@@ -119,7 +119,7 @@ class Planner:
         self._topics: dict[str, tuple[str, int]] = {}
         self._topics_at: int | None = None
         self._leaderless: set[TopicPartition] = set()
-        self._made_anew: set[str] = set()
+        self._recreated: set[str] = set()
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
         self._goal_later: set[TopicPartition] = set()
@@ -168,7 +168,7 @@ class Planner:
         self._goal |= {place: ends[place] for place in self._goal_later & ends.keys()}
         self._goal_later -= ends.keys()
         self.status.reached = not self._leaderless and all(
-            # Not beyond its end: it may have been made again, or its broker have lost some of it.
+            # Not beyond its end: it may have been recreated, or its broker have lost some of it.
             starts[place].offset >= min(goal, ends[place])
             for place, goal in self._goal.items()
             if place in starts and place not in self._not_now
@@ -227,7 +227,7 @@ class Planner:
             self._look_at_topics()
             found = self._offsets.read(self._places(), self._ids())
         for topic in self._offsets.of_topics_before(found):
-            self._note_made_anew(topic, "since its progress was committed")
+            self._note_recreated(topic, "since its progress was committed")
             found = {place: at for place, at in found.items() if place.topic != topic}
         gone = self._offsets.vanished(self._places(), found)
         if gone:
@@ -248,7 +248,7 @@ class Planner:
                 continue
             known = self._topics.get(name, found[name])
             if known[0] != found[name][0]:
-                self._note_made_anew(name, "while this app ran")
+                self._note_recreated(name, "while this app ran")
         self._topics = found
         if self._leaderless:
             self._leaderless = self._log.leaderless(list(names))
@@ -263,9 +263,9 @@ class Planner:
         self._offsets.forget(name)
         self._refused.forget(name)
 
-    def _note_made_anew(self, topic: str, when: str) -> None:
+    def _note_recreated(self, topic: str, when: str) -> None:
         self._report_loss([data_loss.recreated(topic, when)])
-        self._made_anew.add(topic)
+        self._recreated.add(topic)
         self._offsets.forget(topic)
         self._refused.forget(topic)
 
@@ -286,7 +286,7 @@ class Planner:
             place: view.committed for place, view in views.items() if view.committed is not None
         }
         from_where = "earliest" if self._lane == "retry" else self._spec.start_from
-        first = begin_at(views, from_where, self._made_anew)
+        first = begin_at(views, from_where, self._recreated)
         news = {place: Position(offset) for place, offset in first.items()}
         gone = lost(views)
         if gone:

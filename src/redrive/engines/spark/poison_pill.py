@@ -29,7 +29,7 @@ class PoisonSearch:
     def note(
         self, starts: Mapping[TopicPartition, Position], died: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Take note of what became of the last batch: what was harmless, and whose worker died."""
+        """Note what became of the last batch: what was harmless, and whose worker died."""
         self._note_what_passed(starts)
         self._note_deaths(died)
 

@@ -67,7 +67,7 @@ def _close(app: str, kept: Closable) -> None:
             kept.close()
         except Exception:
             # The user's own, most likely: nobody needs it any more.
-            log.exception("what an earlier run of %s had opened did not close", app)
+            log.exception("a resource of an earlier run of %s did not close", app)
 
     closing = threading.Thread(target=close, name="redrive-close", daemon=True)
     closing.start()

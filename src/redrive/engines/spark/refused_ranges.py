@@ -46,7 +46,7 @@ class RefusedRanges:
         return next(map(str, self._topics.reasons(topics)), "")
 
     def note(self, news: News) -> None:
-        """Take note of what became of the last batch."""
+        """Note what became of the last batch."""
         for place, (records, refusals) in news.refused.items():
             for reason in map(_error, refusals):
                 self._topics.note(reason, (reason.topic,))
@@ -60,7 +60,7 @@ class RefusedRanges:
                 self._topics.taken(self._waiting.pop(place).topics)
 
     def forget(self, topic: str) -> None:
-        """A topic is gone, or was made again: nothing of it waits any more."""
+        """A topic is gone, or was recreated: nothing of it waits any more."""
         self._waiting = {at: each for at, each in self._waiting.items() if at.topic != topic}
 
     def now(self) -> set[TopicPartition]:

@@ -142,7 +142,7 @@ def load(spec: Spec, *, strict: bool = False) -> App:
         told = f"{', '.join(others)}: not the text that the run was started with"
         if strict:
             raise ConfigurationError(told)
-        log.warning("%s: it was changed meanwhile; what runs here is the new one", told)
+        log.warning("%s: it has changed since the run started; the new version runs here", told)
     return app
 
 

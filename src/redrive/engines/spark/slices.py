@@ -77,7 +77,7 @@ class Slice:
     def read(self, wait: float = 0) -> list[Record]:
         """The next records, if some are there or come within so many seconds."""
         try:
-            # What has not begun to be read cannot be told how long to wait.
+            # What has not begun to be read does not know how long to wait yet.
             records = self._batches.send(wait if self._is_read else None)
         except StopIteration:
             self.exhausted = True
@@ -117,7 +117,7 @@ class Slice:
         self.exhausted = True
 
     def add(self, processor: PartitionProcessor, report: Report) -> None:
-        """Take note of what came of records: nothing counts before it is durable."""
+        """Note what came of records: nothing counts before it is durable."""
 
     def complete(self, ended: Outcome | int) -> None:
         """Count an outcome that is durable, or so many records that are done."""

@@ -89,7 +89,7 @@ class Reader(DataSourceStreamReader):
         return {"batch": batch}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: ARG002 -- Spark's way to call it
-        """The tasks of a batch. One that another process had planned is planned anew."""
+        """The tasks of a batch. One that another process had planned is planned again."""
         plan = self._plans.pop(end["batch"], None)
         if plan is None:
             plan = self.plan()
@@ -113,7 +113,7 @@ class Reader(DataSourceStreamReader):
             told = {kind: [] for kind in told}  # once for the task
 
     def plan(self) -> list[list[Range]]:
-        """The next batch, if there is something to do; troubles are told and waited for."""
+        """The next batch, if there is something to do; troubles are reported and waited for."""
         if self._spec.stop_file.exists():
             return self._nothing()
         try:
@@ -137,7 +137,7 @@ class Reader(DataSourceStreamReader):
         return plan
 
     def _nothing(self) -> list[list[Range]]:
-        """The run is being stopped: only look, so that it can be told what is left."""
+        """The run is being stopped: only look, so that it can be said what is left."""
         trouble = ""
         try:
             if self._planner is not None:

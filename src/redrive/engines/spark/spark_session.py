@@ -272,7 +272,7 @@ def _look(spec: Spec) -> dict[str, Any]:
 
             migrating.migrations()  # files of SQL, which a package of modules alone leaves out
         found["is"] = f"{platform.python_version()}, redrive {_version()}"
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the driver says it
         found["problem"] = f"{type(error).__name__}: {error}"
     return found
 

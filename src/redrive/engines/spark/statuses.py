@@ -49,14 +49,16 @@ class Statuses:
             if loss not in self._told:
                 self._told.add(loss)
                 log.warning(
-                    '%s lane: DATA LOSS: %s; goes on as on_data_loss="continue" says', lane, loss
+                    '%s lane: DATA LOSS: %s; continuing (on_data_loss="continue")',
+                    lane,
+                    loss,
                 )
 
         for place in status.get("put_back", ()):
             if place not in self._told:
                 self._told.add(place)
                 log.warning(
-                    "%s lane: the broker had forgotten how far %s was: put back", lane, place
+                    "%s lane: the broker had lost the committed offset %s: restored", lane, place
                 )
 
     def _tell_refusal(self, lane: Lane, status: Mapping[str, Any]) -> None:
@@ -64,7 +66,7 @@ class Statuses:
         if refusal and refusal != before:
             log.error("%s lane: %s; the records that need it stay where they are", lane, refusal)
         elif before and not refusal:
-            log.warning("%s lane: writes are taken again", lane)
+            log.warning("%s lane: writes are accepted again", lane)
         self._refusal[lane] = refusal
 
     def _tell_trouble(self, lane: Lane, status: Mapping[str, Any]) -> None:
@@ -72,5 +74,5 @@ class Statuses:
         if trouble and not before:
             log.warning("%s lane waits: %s", lane, trouble)
         elif before and not trouble:
-            log.warning("%s lane goes on", lane)
+            log.warning("%s lane continues", lane)
         self._trouble[lane] = trouble

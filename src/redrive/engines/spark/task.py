@@ -83,7 +83,7 @@ class Task:
         self._delivery = FlushDelivery(runtime.publisher, runtime.clock, sent_to, self._topics)
         self._troubles = 0
         if runtime.units is not None:
-            runtime.units.begin_anew()  # the planner has found that their topics take writes
+            runtime.units.start_over()  # the planner has found that their topics take writes
             self._troubles = runtime.units.trouble.noted
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}

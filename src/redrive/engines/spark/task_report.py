@@ -42,7 +42,7 @@ class SliceReport:
 
 
 class TaskReport(NamedTuple):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     slices: list[SliceReport]
     lateness: list[int]

@@ -42,7 +42,7 @@ class UnderWay:
 
     @contextmanager
     def batch(self, lane: Lane, number: int) -> Iterator[None]:
-        """Take note that a batch is under way within the block."""
+        """Note that a batch is under way within the block."""
         patience = self._deadline + BATCH_GRACE
         mine = self._batches[lane] = _Batch(number, self._clock(), patience)
         try:

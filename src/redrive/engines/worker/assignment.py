@@ -51,9 +51,9 @@ class Assignment:
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.settled = False
-        """Whether the group has told this worker which partitions it has, if any."""
+        """Whether the group has said to this worker which partitions it has, if any."""
         self.ends: dict[TopicPartition, int] = {}
-        """Where partitions end that shall not be read further."""
+        """Where partitions end that must not be read further."""
         self.foreign: set[TopicPartition] = set()
         """Partitions that the group assigned although nobody here subscribes to their topics: they
         are neither read nor committed."""
@@ -83,7 +83,7 @@ class Assignment:
             starts = self._start_offsets.find(found)
         except RedriveError as error:
             if isinstance(error, BrokerError) and not isinstance(error, NotAllowedError):
-                log.warning("%s: where partitions begin is asked again", error)
+                log.warning("%s: looking again for where the partitions start", error)
                 # Ours, but not read: nothing is known of them yet.
                 consumer.incremental_assign(assigned)
                 consumer.pause(assigned)
@@ -161,8 +161,8 @@ class Assignment:
         late = [str(each.place) for each in partitions if each.processor.running]
         if late and seconds:  # else it was said by whoever has waited
             log.warning(
-                "%s: handlers still run after %.1f s, and are waited for no longer; what they do"
-                " does not count here any more, and their records run again",
+                "%s: handlers are still running after %.1f s, and nobody waits any longer: their"
+                " records run again, and whatever they still do here is discarded",
                 ", ".join(late),
                 monotonic() - began,
             )

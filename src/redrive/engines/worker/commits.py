@@ -166,8 +166,8 @@ class Commits:
         if not self._troubled:
             self._troubled = True
             log.warning(
-                "a commit was refused (%s: %s): it is tried again, and a crash until then repeats"
-                " what it was for",
+                "a commit was refused (%s: %s): it is retried, and a crash before it succeeds"
+                " repeats that work",
                 error.name(),
                 error.str(),
             )

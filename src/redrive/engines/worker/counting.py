@@ -31,13 +31,13 @@ class Times:
         self._parts: list[_Part] = []
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """Take note of one, or of several that took as long."""
+        """Note one, or of several that took as long."""
         part = self._part()
         part.counts[bisect_left(TIME_BUCKETS, seconds)] += count
         part.total += seconds * count
 
     def add_all(self, seconds: Sequence[float]) -> None:
-        """Take note of several."""
+        """Note several."""
         part = self._part()
         counts = part.counts
         for each in seconds:

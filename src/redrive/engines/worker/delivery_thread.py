@@ -43,7 +43,7 @@ class DeliveryThread(Protocol):
         ...
 
     def add(self, processor: PartitionProcessor, report: Report) -> None:
-        """Take note of outcomes: within the dispatcher's lock, without waiting."""
+        """Note outcomes: within the dispatcher's lock, without waiting."""
         ...
 
     def open(self, partition: Partition, producer: TransactionalProducer | None) -> None:
@@ -94,7 +94,7 @@ class FlushThread:
         return self._delivery.refusal
 
     def add(self, processor: PartitionProcessor, report: Report) -> None:
-        """Take note of outcomes; what has nothing to write is complete at once."""
+        """Note outcomes; what has nothing to write is complete at once."""
         if not (report.sent or report.outcomes):
             processor.settle(report.done)
             self._counting.done(processor, len(report.done))

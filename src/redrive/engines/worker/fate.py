@@ -23,14 +23,14 @@ class Fate:
         self.error: BaseException | None = None
 
     def note(self, error: BaseException) -> None:
-        """Take note of an error that ends the worker."""
+        """Note an error that ends the worker."""
         if self.error is None:
             self.error = error
 
     def on_death(self, error: BaseException) -> None:
         """A thread has ended by an error that it should have contained: nothing goes on without."""
         name = threading.current_thread().name
-        log.error("the thread %s ended by %r: the worker ends", name, error, exc_info=error)
+        log.error("thread %s died with %r: the worker stops", name, error, exc_info=error)
         self.note(error)
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""GroupMember: one consumer of the group, and all that is made again when it is."""
+"""GroupMember: one consumer of the group, and all that is recreated with it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class GroupMember:
         )
 
     def rejoin(self) -> None:
-        """Leave, also as a static member, and join again: the group shares out anew."""
+        """Leave, also as a static member, and join again: the group shares out again."""
         self._assignment.settled = False
         self._consumer.unsubscribe()
         self.join()

@@ -42,7 +42,7 @@ Ends = dict[TopicPartition, int]
 
 
 class LagMonitor:
-    """What is ahead of the progress, in both lanes; and whether a run that shall end is over."""
+    """What is ahead of the progress, in both lanes; and whether a run with an end is over."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LagMonitor:
         on_missing: Callable[[str, int], None],
     ) -> None:
         self.over = threading.Event()
-        """Set when a run that shall end is over."""
+        """Set when a run with an end is over."""
         self._app = app
         self._topics = topics
         self._kafka_log = kafka_log
@@ -155,13 +155,13 @@ class LagMonitor:
                 if self._closing.is_set():
                     return
                 if not self._trouble:
-                    log.warning("%s; goes on trying", error)
+                    log.warning("%s; still trying", error)
                 self._trouble = str(error)
             except Exception:
                 if self._until != "stopped":
                     raise  # who else would end it?
                 # A mistake of ours; the work itself goes on without these figures.
-                log.exception("looking failed")
+                log.exception("measuring the lag failed")
             else:
                 if self._trouble:
                     log.warning("Kafka answers again")
@@ -176,7 +176,7 @@ class LagMonitor:
         self._grown_at = monotonic()
         new = self._topics.grow()
         if new:
-            log.info("%s: new, and subscribed to", ", ".join(new))
+            log.info("%s: new; subscribed", ", ".join(new))
             self._on_growth()
 
     def _ends(self) -> Ends:

@@ -40,7 +40,7 @@ Command = Callable[[], None]
 
 
 class NameInUseError(BrokerError):
-    """The group does not let this worker in by its name, for a while: it has to join anew."""
+    """The group does not let this worker in by its name, for a while: it has to join again."""
 
 
 class Loop:
@@ -83,8 +83,12 @@ class Loop:
         self._commands.put(command)
 
     def note_out_of_reach(self) -> None:
-        """Take note that no broker could be reached."""
+        """Note that no broker could be reached."""
         self._out_of_reach_at = monotonic()
+
+    def note_alive(self) -> None:
+        """Nothing is polled on purpose: the worker is not stuck."""
+        self.polled_at = monotonic()
 
     def step(self) -> None:
         """One turn."""
@@ -186,7 +190,7 @@ class Loop:
         if name in _MISSING and place is not None and self._app.can_do_without(place.topic):
             return  # whoever looks at topics has said it
         if name == "_MAX_POLL_EXCEEDED":
-            log.warning("this worker did not poll for too long (was it stopped?): it joins again")
+            log.warning("this worker did not poll for too long (was it suspended?): it joins again")
             return
         if _is(error, _UNRELEASED):
             raise NameInUseError(

@@ -39,7 +39,7 @@ class OneCore:
         cores = random.sample(sorted(self._before), len(self._before))
         held = hold_first(folder or folder_of("cores"), map(str, cores))
         if held is None:
-            log.warning("--one-core: other workers keep to all cores; this one shares them")
+            log.warning("--one-core: other workers have taken all cores; this one shares them")
             return
         name, self._held = held
         self.core = int(name)
@@ -49,7 +49,7 @@ class OneCore:
             self.close()
             told = f"--one-core: the system does not let a process keep to a core ({error})"
             raise ConfigurationError(told) from None
-        log.info("keeps to core %d", self.core)
+        log.info("pinned to core %d", self.core)
 
     def begin_thread(self) -> None:
         """Called by each thread that runs handlers: woken, it lets the one that runs go on.

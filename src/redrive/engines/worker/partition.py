@@ -53,7 +53,7 @@ class Partition:
         self.buffer: TransactionBuffer | None = None
         """What waits for its transaction, where there are any."""
         self.end: int | None = None
-        """Where reading ends, if it shall."""
+        """Where reading ends, if it does."""
         self._done_before = decode(start)
         self._weights = Weights()
 
@@ -69,7 +69,7 @@ class Partition:
         return with_note(position, TOPIC, self.topic_id)
 
     def note_received(self, taken: list[Record], left: list[Record]) -> None:
-        """Take note of how much came in and was taken, and what was left: it is beyond the end."""
+        """Note how much came in and was taken, and what was left: it is beyond the end."""
         if taken:
             self._weights.add(taken)
             self.read_to = taken[-1].offset + 1
@@ -78,7 +78,7 @@ class Partition:
             self.reached(left[0].offset)
 
     def went_back(self, offset: int) -> None:
-        """Take note that everything from there on is read again."""
+        """Note that everything from there on is read again."""
         self._weights.went_back(offset)
         self.read_to = offset
         self.left_at = None

@@ -1,4 +1,4 @@
-"""Reader: the group's consumer, and what it gives, as records by partition."""
+"""Reader: the group's consumer, and what it reads, as records by partition."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 To a static member that comes back within its session, the classic protocol returns the assignment
 that it had, whatever it subscribes to now: a topic that is new is assigned to nobody, one that was
-removed stays with it. Only a member that leaves and joins again has the group share out anew.
+removed stays with it. Only a member that leaves and joins again makes the group share out again.
 """
 
 from __future__ import annotations

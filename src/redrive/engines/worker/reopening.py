@@ -1,4 +1,4 @@
-"""Reopening: partitions that begin anew, while they stay this worker's."""
+"""Reopening: partitions that start again, while they stay this worker's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Reopening:
         self._is_over = is_over
 
     def look_at(self, ids: Mapping[str, str]) -> None:
-        """Topics as they are seen: partitions of one that was deleted and made again begin anew.
+        """Topics as they are seen: partitions of one that was deleted and recreated start again.
 
         librdkafka reads on in it at the old offset, as if it were the same.
         """
@@ -103,7 +103,7 @@ class Reopening:
         except RedriveError as error:
             if not self._is_over():
                 listed = ", ".join(map(str, places))
-                log.warning("%s cannot be taken up yet: %s", listed, error)
+                log.warning("%s cannot be read yet: %s", listed, error)
                 self.later(places)
         else:
             self._loop.ask(partial(self._open, starts, producers))

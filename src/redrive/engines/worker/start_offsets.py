@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from redrive.engines import data_loss, fencing
-from redrive.engines.offset_reset import View, begin_at, is_of_another, lost, made_again
+from redrive.engines.offset_reset import View, begin_at, is_of_another, lost, recreated
 from redrive.kafka.errors import MissingTopicError
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
@@ -44,7 +44,7 @@ class StartOffsets:
         self._on_loss = on_loss
 
     def note_topics(self, ids: Mapping[str, str]) -> None:
-        """Take note of topics as they are seen first, whoever reads them."""
+        """Note topics as they are seen first, whoever reads them."""
         for name, topic_id in ids.items():
             self._ids.setdefault(name, topic_id)
 
@@ -68,7 +68,7 @@ class StartOffsets:
         counts = {name: count for name, (_, count) in found.items()}
         everywhere = {*partitions_of(counts), *places}
         committed = self._progress.committed(everywhere)
-        again = made_again({place: committed.get(place) for place in places}, ids, self._ids)
+        again = recreated({place: committed.get(place) for place in places}, ids, self._ids)
         if again:
             self._report_loss([*map(data_loss.recreated, again)])
         self._ids |= ids

@@ -58,7 +58,7 @@ class TransactionThread:
     A transaction takes a contiguous prefix and nothing else. If writes of it are refused it is
     taken back, and the next one goes up to the first record that has to wait for their topics. If
     one does not commit for another reason, whatever came after it in its partition is let go of,
-    and `on_failure` is called: the partition begins anew.
+    and `on_failure` is called: the partition starts again.
     """
 
     def __init__(
@@ -212,10 +212,11 @@ class TransactionThread:
     def _is_time(self, each: PartitionTransactions) -> bool:
         # A partition that is not read for want of room gets it by a transaction.
         many = each.buffer.records >= TRANSACTION_SOONER or each.partition.paused
-        return many or monotonic() - each.transactions.began >= TRANSACTION_EVERY
+        soon = many or each.buffer.in_small_parts
+        return soon or monotonic() - each.transactions.began >= TRANSACTION_EVERY
 
     def _settled(self, each: PartitionTransactions) -> bool:
-        """Take note of how a transaction has ended; whether the partition goes on."""
+        """Note how a transaction has ended; whether the partition goes on."""
         try:
             refused = each.transactions.settle()
         except RedriveError as error:

@@ -254,7 +254,7 @@ class Worker:
                 try:
                     self._member.loop.step()
                 except NameInUseError as error:
-                    self._join_anew(error)
+                    self._rejoin(error)
                 self._upkeep.look()
             if self._fate.error is None:
                 self._drain()
@@ -281,14 +281,14 @@ class Worker:
         if not self._member.loop.drain(self._options.drain_seconds, self._upkeep.look):
             self._unfinished = self._lag.in_flight()
             log.warning(
-                "%d record(s) were not finished after %.1f s, the time for it (--drain): what their"
-                " handlers still do no longer counts here, and they run again",
+                "%d record(s) were not finished within %.1f s (--drain): they run again, and"
+                " whatever their handlers still do here is discarded",
                 sum(self._unfinished.values()),
                 monotonic() - began,
             )
         self._assignment.revoke_wait = 0.0  # whatever had to be waited for was
 
-    def _join_anew(self, error: NameInUseError) -> None:
+    def _rejoin(self, error: NameInUseError) -> None:
         """By a client of its own, as the one that was refused is of no more use.
 
         The new protocol refuses a name until its last holder's session has timed out.
@@ -301,6 +301,7 @@ class Worker:
         while not self._member.ended_within(NAME_LOOK_EVERY):
             if self._must_end():
                 raise error
+            self._member.loop.note_alive()
         for each in list(self._assignment.partitions.values()):
             self._assignment.close(each)
         self._stopping.wait(NAME_WAIT)
@@ -351,7 +352,7 @@ class Worker:
 
     def _on_loss(self, losses: Sequence[str]) -> None:
         for each in losses:
-            log.warning("%s; goes on with what is left", each)
+            log.warning("%s; continues with what is left", each)
         self._lag.note_lost(losses)
 
     def _on_missing(self, topic: str, waiting: int) -> None:
@@ -360,7 +361,7 @@ class Worker:
             return
         gone = data_loss.deleted(topic, waiting)
         if not waiting:
-            log.info("%s: no policy has it any more", gone)
+            log.info("%s: no policy uses it any more", gone)
             return
         try:
             data_loss.report(self.app, [gone], self._on_loss)
@@ -396,7 +397,7 @@ class Worker:
             is_over=self._must_end,
         )
 
-    # A partition that has to begin anew
+    # A partition that has to start again
 
     def _on_topics(self, ids: Mapping[str, str]) -> None:
         self._member.reopening.look_at(ids)

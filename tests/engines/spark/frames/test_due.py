@@ -102,7 +102,7 @@ def waiting(world):
     world.topics.create(world.topic("waiting"), 1, {"message.timestamp.type": "LogAppendTime"})
 
 
-def test_a_topic_that_was_made_again_is_not_read_on_without_a_word(world, waiting):
+def test_a_topic_that_was_recreated_is_not_read_on_without_a_word(world, waiting):
     strict = reader(world)
     write(world, *(b"old %d" % number for number in range(20)))
     values, end = planned(strict, strict.initialOffset())
@@ -156,7 +156,7 @@ def test_an_added_partition_is_read_from_its_beginning(world, waiting):
     assert planned(due, end)[0] == [b"there"]
 
 
-def test_mistakes_in_its_options_are_told_before_anything_is_read(spark_session):
+def test_mistakes_in_its_options_are_reported_before_anything_is_read(spark_session):
     spark_session.dataSource.register(DueSource)
     query = spark_session.readStream.format("redrive-due").option("topic", "x").load()
     with pytest.raises(PySparkException, match="topics is missing"):

@@ -117,7 +117,7 @@ WAITS = (
 )
 
 
-def test_what_is_due_and_not_handled_is_told_from_what_only_waits(world, start):
+def test_what_is_due_and_not_handled_is_counted_apart_from_what_only_waits(world, start):
     target = world.app(WAITS, partitions=1)
     soon, late = world.topic("retry.500ms"), world.topic("retry.1h")
     world.send("in", b"never", b"at once")
@@ -259,7 +259,7 @@ SENTENCES = {
 }
 
 
-def test_a_mistake_is_told_in_a_sentence_and_nothing_is_passed(world, spark_session):
+def test_a_mistake_is_reported_in_a_sentence_and_nothing_is_passed(world, spark_session):
     target = world.app(MISTAKEN, partitions=1)
     app, module = world.loaded(target), module_of(target)
     world.send("in", b"a", b"b", b"c")

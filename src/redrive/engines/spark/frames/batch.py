@@ -84,7 +84,7 @@ class Batches:
         return reports
 
     def _sink(self, ranges: Sequence[Range]) -> Sink:
-        # Every time: a topic that was made again has another one, and its offsets begin anew.
+        # Every time: a topic that was recreated has another one, and its offsets start again.
         self._topic_id = self._process.log.topic_id(self._handler.topic)
         by_place = {each.place: each for each in ranges}
         return Sink(self._spec, by_place, self._topic_id, WallClock().now())
@@ -146,7 +146,7 @@ class Batches:
         if whose in ("outage", "mistake"):
             refused = self._not_allowed(error)
             return self._stopped(ranges, refused or RedriveError(f"a batch failed: {told}"))
-        log.warning("%s lane: a row cannot be computed (%s): searched for", self._lane, told)
+        log.warning("%s lane: a row cannot be computed (%s): searching for it", self._lane, told)
         proof = PROOF if whose == "death" else 1
         if not self._suspects.blame(ranges, proof=proof):
             return [untouched(each) for each in ranges]

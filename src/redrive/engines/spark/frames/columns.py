@@ -90,7 +90,7 @@ def _outcome(
         _literal(kind).alias("kind"),
         (nothing if reason is None else reason).cast("string").alias("reason"),
         (nothing if after is None else after).cast("bigint").alias("after"),
-        # Not cast where it is of that type already: Spark would make every message anew.
+        # Not cast where it is of that type already: Spark would make every message again.
         (nothing.cast(_SENDS) if sends is None else sends).alias("sends"),
     )
     return F.struct(*parts)

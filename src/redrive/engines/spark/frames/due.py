@@ -148,7 +148,7 @@ class DueReader(DataSourceStreamReader):
         return _Topics(ids, self._reading.all_bounds(places))
 
     def _begins(self, start: Offsets, found: _Topics) -> dict[TopicPartition, int]:
-        """Where to read on; at the beginning of what is new, and of what was made again."""
+        """Where to read on; at the beginning of what is new, and of what was recreated."""
         begun, seen = as_positions(start), as_ids(start)
         for topic, topic_id in found.ids.items():
             if seen.get(topic, topic_id) != topic_id:
@@ -172,7 +172,7 @@ class DueReader(DataSourceStreamReader):
             raise DataLossError(
                 f"{sentence}. To go on with what is there, set failOnDataLoss to false."
             )
-        log.warning("%s; the query goes on, as failOnDataLoss=false asks for", sentence)
+        log.warning("%s; the query continues, because failOnDataLoss is false", sentence)
 
     def _check_topics(self) -> None:
         described = KafkaTopics(self._settings).describe(list(self._options.delays))
@@ -239,8 +239,8 @@ def hold(record: Record, clock: Clock = _CLOCK, wait: Wait = _wait) -> None:
         return
     if (left := int(due) - clock.now()) > DUE_LONG_HOLD * 1000:
         log.warning(
-            "%s is due only in %d s by its header redrive-due, though its delay is over: it is"
-            " held, and all behind it; was its writer's clock ahead?",
+            "%s is due only in %d s by its header redrive-due, though its delay is over: it"
+            " waits, with everything behind it; was its writer's clock ahead?",
             record.place,
             left // 1000,
         )

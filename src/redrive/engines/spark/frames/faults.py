@@ -113,12 +113,12 @@ def as_records_error(error: BaseException) -> Exception:
 
 
 def _raised_again(error: BaseException) -> Exception:
-    """What a Python function raised, made again from its stack trace, so that policies know it.
+    """What a Python function raised, rebuilt from its stack trace, so that policies know it.
 
     With its causes, as far as their classes can be found here.
     """
     lines = [(a or c, b or d) for a, b, c, d in _ERROR_LINE.findall(str(error))]
-    found = [(message, _made_again(path, message)) for path, message in lines]
+    found = [(message, _rebuilt(path, message)) for path, message in lines]
     known = [made for _, made in found if made is not None]
     for cause, effect in pairwise(known):
         effect.__context__ = cause
@@ -129,7 +129,7 @@ def _raised_again(error: BaseException) -> Exception:
     return unknown
 
 
-def _made_again(path: str, message: str) -> Exception | None:
+def _rebuilt(path: str, message: str) -> Exception | None:
     module, _, name = path.rpartition(".")
     cls = getattr(sys.modules.get(module or "builtins"), name, None)
     if not (isinstance(cls, type) and issubclass(cls, Exception)):

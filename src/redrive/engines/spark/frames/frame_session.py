@@ -53,7 +53,7 @@ class ArrowBatchSize:
             self._spark.conf.set(_ROWS, str(self._rows))
 
     def learn(self, row_bytes: int) -> None:
-        """Take note of how heavy rows were in the last job; 0: there were none."""
+        """Note how heavy rows were in the last job; 0: there were none."""
         if row_bytes:
             self._rows = max(1, min(MOST_ROWS, ARROW_BATCH_BYTES // row_bytes))
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # -- it has no types
 
 _LATENESS: Final = 100_000
-"""So many rows of a range at most are told one by one."""
+"""So many rows of a range at most are reported one by one."""
 
 
 class RangeDelivery:
@@ -111,7 +111,7 @@ class RangeDelivery:
     def _take_with_gaps(
         self, batch: pa.RecordBatch, offsets: list[int], gaps: Sequence[Gap]
     ) -> int:
-        """Take the rows up to the last gap; gives which row comes next."""
+        """Take the rows up to the last gap; returns which row comes next."""
         begin = 0
         # In one read, however many there are: the rows between them are read with them.
         with closing(self._records(gaps[0].start, gaps[-1].end)) as records:

@@ -1,7 +1,7 @@
 """Sink: the end of a frame's plan, in a Python worker; rows become outcomes, and durable.
 
 One task has the rows of one range. It writes with the same publishers as handlers of records do,
-and commits as it goes; what it gives back to Spark is one row, its report.
+and commits as it goes; what it returns to Spark is one row, its report.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Sink:
     now: int
 
     def over(self, rows: DataFrame) -> DataFrame:
-        """The plan with the sink at its end: it gives the reports of its tasks.
+        """The plan with the sink at its end: it returns the reports of its tasks.
 
         As `mapInArrow` does it, which asks for pandas though it uses nothing of it.
         """
@@ -102,7 +102,7 @@ class Sink:
                 delivery.add(batch)
                 if delivery.cut:
                     break  # what is left is not computed: it is planned again
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the driver shall say it
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the driver says it
             stopped = error
         return None if each is None else self._end(each, delivery, stopped)
 
@@ -145,7 +145,7 @@ def _tune_once(_pid: int) -> None:
 
 
 def _whole_ones(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows as Spark gives them; where it fails, it ends them in the middle."""
+    """The rows as Spark has them; where it fails, it ends them in the middle."""
     try:
         yield from (batch for batch in batches if batch.num_rows)
     except Exception as error:

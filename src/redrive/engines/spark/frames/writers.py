@@ -56,7 +56,7 @@ class FlushWriter:
         tally: Tally,
         at: Callable[[int], Position] = Position,
     ) -> None:
-        """What is committed for an offset is said by `at`; why rows failed is told to `tally`."""
+        """What is committed for an offset comes from `at`; why rows failed goes to `tally`."""
         self.room = Room()
         self.committed = start
         self.counts: Counter[str] = Counter()

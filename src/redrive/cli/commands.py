@@ -1,0 +1,23 @@
+"""The verbs of the `redrive` command."""
+
+from __future__ import annotations
+
+import typer
+
+from redrive.cli import demo, doctor, ledger, local, prove, relay, run, topics
+
+app = typer.Typer(
+    name="redrive",
+    help="Reliable Kafka consumption in Python, with or without Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(local.app, name="local")
+app.add_typer(ledger.app, name="ledger")
+app.command()(run.run)
+app.command()(relay.relay)
+app.command()(prove.prove)
+app.command()(topics.topics)
+app.command()(demo.demo)
+app.command()(doctor.doctor)
