@@ -13,7 +13,7 @@ from redrive.errors import RedriveError
 from redrive.kafka.errors import NotAllowedError, publish_error, refusal
 from redrive.kafka.room import Room
 from redrive.ports import Position
-from redrive.processing.outcomes import Report
+from redrive.processing.outcomes.report import Report
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing.virtual_clock import VirtualClock
 
