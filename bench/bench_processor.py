@@ -11,13 +11,13 @@ import random
 from time import thread_time
 
 from redrive import App, Context, Record
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor
-from redrive.processing.outcomes import Report
+from redrive.processing.execution.executors import InlineExecutor
+from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import TopicPartition
 
 RECORDS = 100_000

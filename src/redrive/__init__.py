@@ -13,7 +13,7 @@ from redrive.errors import (
 )
 from redrive.ids import field, header, key, optional
 from redrive.policy import RetryPolicy
-from redrive.processing.context import BatchContext, Context
+from redrive.processing.calls.context import BatchContext, Context
 from redrive.record import Record
 from redrive.signals import Bury, Retry
 

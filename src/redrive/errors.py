@@ -36,7 +36,7 @@ RedriveError
 ├── StoreNotAllowedError      The database refuses this role a privilege [delivery.store]
 ├── TransactionEndedError     A handler has ended the transaction [delivery.store]
 ├── RevokedError              The partition was taken away [delivery.unit]
-├── GivenUpError              A call came back after it was given up [processing.scope]
+├── GivenUpError              A call returned after it was given up [calls.lots]
 ├── WorkerError               A worker ended with an error [worker.fate]
 ├── RunError                  A run ended with an error [spark.handle]
 ├── RivalError                Another run of the app is active [spark.marks]

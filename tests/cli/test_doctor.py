@@ -20,7 +20,7 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.permissions import Permission
 from redrive.ports import Position, TopicState
-from redrive.processing.notes import TOPIC, with_note
+from redrive.processing.progress.notes import TOPIC, with_note
 from redrive.record import TopicPartition
 from redrive.topics import Plan, Problem, TopicPlan
 

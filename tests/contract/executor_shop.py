@@ -9,18 +9,18 @@ from time import monotonic
 
 from redrive import App, Context, Record
 from redrive.choices import Ordering
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import (
+from redrive.processing.execution.executors import (
     AsyncExecutor,
     Executor,
     InlineExecutor,
     ThreadExecutor,
 )
-from redrive.processing.outcomes import Outcome, Report, Sent
+from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes.report import Outcome, Report, Sent
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import TopicPartition
 from redrive.testing import VirtualClock
 from redrive.threads import OnDeath

@@ -32,9 +32,9 @@ from redrive.kafka.config import admin_config, consumer_config, producer_config
 from redrive.ledger import migrating
 from redrive.ledger.relay_metrics import RelayCollector
 from redrive.logs import JsonLines
-from redrive.processing.causes import Cause, Seen
-from redrive.processing.context import BatchContext, Context
-from redrive.processing.outcomes import Kind
+from redrive.processing.calls.context import BatchContext, Context
+from redrive.processing.outcomes.causes import Cause, Seen
+from redrive.processing.outcomes.report import Kind
 from redrive.prove.table import MOMENTS, ROWS, told
 from redrive.testing import Simulation, fixtures
 from redrive.topics import plan_topics

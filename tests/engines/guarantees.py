@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from running import World
 
-from redrive.processing import done_beyond
+from redrive.processing.progress import done_beyond
 from redrive.record import TopicPartition
 
 Offsets = set[tuple[int, int]]

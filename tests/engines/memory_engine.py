@@ -29,11 +29,11 @@ from redrive.kafka.errors import NoLeaderError
 from redrive.kafka.room import Room
 from redrive.kafka.transactional_producer import FencedError
 from redrive.ports import Position, Progress
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor, executor_for
-from redrive.processing.notes import without_notes
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.execution.executors import InlineExecutor, executor_for
+from redrive.processing.execution.resources import Resources
+from redrive.processing.progress.notes import without_notes
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing.memory_broker import MemoryBroker
 from redrive.testing.virtual_clock import VirtualClock

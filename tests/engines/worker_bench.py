@@ -16,11 +16,11 @@ from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.loop import Loop
 from redrive.engines.worker.options import Options
 from redrive.ports import Position
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor
-from redrive.processing.notes import TOPIC, noted, with_note
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.execution.executors import InlineExecutor
+from redrive.processing.execution.resources import Resources
+from redrive.processing.progress.notes import TOPIC, noted, with_note
 from redrive.record import TopicPartition
 from redrive.testing import VirtualClock
 

@@ -21,8 +21,8 @@ from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.messages import Columns, Messages
 from redrive.ports import Position
-from redrive.processing.causes import Tally
-from redrive.processing.outcomes import Outcome
+from redrive.processing.outcomes.causes import Tally
+from redrive.processing.outcomes.report import Outcome
 from redrive.record import Record, TopicPartition, Write
 
 

@@ -14,12 +14,12 @@ from redrive.delivery.units import Units
 from redrive.guarantees import GUARANTEES
 from redrive.ledger.postgres_store import PostgresStore
 from redrive.local.waiting import wait_until
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import executor_for
+from redrive.processing.execution.executors import executor_for
+from redrive.processing.execution.resources import Resources
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import Record, TopicPartition
 from redrive.testing.memory_broker import MemoryBroker
 
@@ -37,13 +37,13 @@ class Process:
         scope = Scope(app, {}, clock=clock)
         self._store = PostgresStore(dsn, app.name, connections=app.database_connections)
         tools = Tools(scope, GUARANTEES[app.delivery], broker, clock)
-        scope.units = Units(tools, self._store)
+        self._units = scope.units = Units(tools, self._store)
         self._delivery = FlushDelivery(broker, clock)
         self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.add)
         self._tracker = AckTracker()
         self._processor = PartitionProcessor(scope, TopicPartition("orders", 0), self._tracker)
         self._dispatcher.add(self._processor)
-        self._executor = executor_for(app, scope, Resources(app))
+        self._executor = executor_for(app, scope, Resources(app), self._units)
         self._executor.start(self._dispatcher)
         self.kinds: Counter[str] = Counter()
         self.hung = 0

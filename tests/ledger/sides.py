@@ -12,7 +12,7 @@ from redrive import App
 from redrive.guarantees import GUARANTEES
 from redrive.ledger.postgres_store import PostgresStore
 from redrive.local.waiting import wait_until
-from redrive.processing.outcomes import Outcome
+from redrive.processing.outcomes.report import Outcome
 from redrive.record import Write
 from redrive.testing.memory_broker import MemoryBroker
 from redrive.testing.runner import Runner

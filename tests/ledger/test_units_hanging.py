@@ -18,8 +18,10 @@ from redrive.delivery.store import StoreDownError
 from redrive.guarantees import WITH_DATABASE
 from redrive.ledger.session import PostgresSession
 from redrive.local.waiting import wait_until
-from redrive.processing.lots import Lot
-from redrive.processing.scope import GivenUpError, Scope, UnderWay
+from redrive.processing.calls.lots import GivenUpError, Lot
+from redrive.processing.calls.scope import Scope
+from redrive.processing.work import Assigned, Work
+from redrive.record import Record, TopicPartition
 
 INSERT = "insert into effect (value) values (%s)"
 FORMS = {"threads": None, "beside": None, "batch": 1}
@@ -225,19 +227,19 @@ def test_a_call_comes_back_or_is_given_up_never_both(process, go) -> None:
     app = shop()
     hanging(app, go)
     scope = Scope(app, {})
-    handler = app.handlers["orders"]
-    here = threading.get_ident()
+    assigned = Assigned(TopicPartition("orders", 0))
 
-    def call() -> tuple[Lot, UnderWay]:
-        lot = Lot(None, [], [], handler)  # type: ignore[arg-type]  # -- nobody asks for it
-        scope.watch(lot, [None])  # type: ignore[list-item]  # -- nor for this
-        return lot, scope.under_way[here]
+    def call() -> tuple[Lot, list[Work]]:
+        work = Work(assigned, Record("orders"), app.handlers["orders"], 0, 0)
+        lot, works = Lot(scope, assigned, [work], []), [work]
+        lot.calls_with(works)
+        return lot, works
 
-    lot, under_way = call()
-    scope.came_back(lot)
-    assert not scope.take_over(here, under_way)
-    lot, under_way = call()
-    assert scope.take_over(here, under_way)
-    assert not scope.take_over(here, under_way)
+    lot, works = call()
+    lot.returned()
+    assert not lot.give_up(works)
+    lot, works = call()
+    assert lot.give_up(works)
+    assert not lot.give_up(works)
     with pytest.raises(GivenUpError):
-        scope.came_back(lot)
+        lot.returned()

@@ -15,8 +15,8 @@ from hypothesis.stateful import (
 )
 
 from redrive.ports import Position
-from redrive.processing import done_beyond
-from redrive.processing.acks import AckTracker
+from redrive.processing.progress import done_beyond
+from redrive.processing.progress.acks import AckTracker
 
 
 def tracker_at(offset: int) -> AckTracker:

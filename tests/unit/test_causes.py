@@ -10,14 +10,14 @@ import pytest
 from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy, tuning
 from redrive.engines.cause_log import CauseLog
 from redrive.fingerprint import Fingerprint
-from redrive.processing import causes
-from redrive.processing.acks import AckTracker
-from redrive.processing.causes import Cause, Seen, Tally
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor
+from redrive.processing.execution.executors import InlineExecutor
+from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes import causes
+from redrive.processing.outcomes.causes import Cause, Seen, Tally
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import Record, TopicPartition
 from redrive.testing.virtual_clock import VirtualClock
 

@@ -10,12 +10,12 @@ import pytest
 from redrive import App, RetryPolicy
 from redrive.choices import Ordering
 from redrive.envelope import fresh
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import Report
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import PENDING
 from redrive.record import Record, TopicPartition
 from redrive.testing import VirtualClock
@@ -158,7 +158,7 @@ def test_a_hot_key_has_large_lots_where_others_have_threads_left(pace: float, la
     first = desk.take_all()
     assert [len(lot.works) for lot in first] == [64] * 4  # nobody knows yet how long they take
     for lot in first:
-        lot.seconds = pace * len(lot.works)
+        lot.seconds, lot.calls = pace * len(lot.works), len(lot.works)
         desk.finish(lot)
     assert [len(lot.works) for lot in desk.take_all()] == [large, large, 64, 64]
 

@@ -11,9 +11,9 @@ import pytest
 from executor_shop import FORMS, Form, Shop, app_with, records
 
 from redrive import App, Context, Record
-from redrive.processing.executors import AsyncExecutor, ThreadExecutor, executor_for
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.calls.scope import Scope
+from redrive.processing.execution.executors import AsyncExecutor, ThreadExecutor, executor_for
+from redrive.processing.execution.resources import Resources
 
 
 @pytest.fixture(params=FORMS)
@@ -221,7 +221,7 @@ def test_records_of_a_batch_that_are_called_alone_have_a_calls_time_each() -> No
 
     @app.handler("t", batch=10, timeout="1h")
     def handle(batch: list[Record], ctx: Context) -> None:
-        since.append(opened.scope.under_way[threading.get_ident()].since)
+        since.extend(lot.since for lot in opened.dispatcher.under_way())
         if len(batch) > 1:
             raise ValueError("it does not say which")
 

@@ -7,7 +7,7 @@ from time import time
 
 from redrive.engines.figures import BUCKETS, Figures
 from redrive.fingerprint import Fingerprint
-from redrive.processing.causes import Cause, Seen
+from redrive.processing.outcomes.causes import Cause, Seen
 
 TOPICS = ("orders", "refunds")
 

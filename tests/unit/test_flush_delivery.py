@@ -10,7 +10,7 @@ from redrive.delivery.flush import Complete, FlushDelivery
 from redrive.delivery.refusing_topics import REFUSED_LONGEST, REFUSED_WAIT, RefusingTopics
 from redrive.errors import LedgerError, PublishError
 from redrive.kafka.errors import BrokerError, publish_error, refusal
-from redrive.processing.outcomes import Outcome, Report, Sent
+from redrive.processing.outcomes.report import Outcome, Report, Sent
 from redrive.record import Record, Write
 from redrive.testing.memory_broker import MemoryBroker, MemoryHandover
 from redrive.testing.virtual_clock import VirtualClock

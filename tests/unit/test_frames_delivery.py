@@ -29,9 +29,9 @@ from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.room import Room
 from redrive.messages import Messages
 from redrive.ports import Position
-from redrive.processing.causes import Seen, Tally
-from redrive.processing.done_beyond import still_at
-from redrive.processing.notes import without_notes
+from redrive.processing.outcomes.causes import Seen, Tally
+from redrive.processing.progress.done_beyond import still_at
+from redrive.processing.progress.notes import without_notes
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing import MemoryBroker, VirtualClock
 from redrive.tuning import TRANSACTION_BYTES

@@ -11,7 +11,7 @@ import pytest
 from executor_shop import Shop
 
 from redrive import App, Record
-from redrive.processing import hanging
+from redrive.processing.execution import hanging
 
 PATIENCE = 60
 
@@ -56,7 +56,7 @@ class Hanging:
 
     def look_in_an_hour(self) -> int:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(hanging, "monotonic", lambda: monotonic() + 3600)
+            patch.setattr(self.shop.scope, "timer", lambda: monotonic() + 3600)
             return self.shop.executor.give_up_hung()
 
     def is_over(self) -> bool:
@@ -155,4 +155,4 @@ def test_threads_that_are_in_no_call_are_not_looked_at(hanging_at):
     hung = hanging_at(at=-1)
     hung.shop.run([Record("t", 0, number, b"k", b"v") for number in range(8)])
     wait_until(lambda: not hung.shop.dispatcher.running)
-    assert hung.shop.scope.under_way == {}
+    assert hung.shop.dispatcher.under_way() == []

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 from redrive import App
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor, executor_for
-from redrive.processing.long_running import LongRunning
+from redrive.processing.execution.executors import InlineExecutor, executor_for
+from redrive.processing.execution.long_running import LongRunning
+from redrive.processing.execution.resources import Resources
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import Record, TopicPartition
 from redrive.testing.virtual_clock import VirtualClock
 from redrive.tuning import LONG_RUNNING
@@ -152,8 +153,8 @@ def test_one_that_will_be_ended_in_time_is_not_spoken_of(held, caplog):
 
 
 def test_it_is_looked_for_in_a_thread_of_its_own_where_nobody_else_can(held, caplog, monkeypatch):
-    monkeypatch.setattr("redrive.processing.long_running.LONG_RUNNING_EVERY", 0.001)
-    monkeypatch.setattr("redrive.processing.long_running.LONG_RUNNING", 0.0)
+    monkeypatch.setattr("redrive.processing.execution.long_running.LONG_RUNNING_EVERY", 0.001)
+    monkeypatch.setattr("redrive.processing.execution.long_running.LONG_RUNNING", 0.0)
     app = App("shop")
     app.handler("orders")(held.plain)
     world = World(app)
@@ -163,7 +164,7 @@ def test_it_is_looked_for_in_a_thread_of_its_own_where_nobody_else_can(held, cap
     world.offer(b"hold")
     said = threading.Thread(target=lambda: (held.begun.wait(30), wait_for(caplog), held.over.set()))
     said.start()
-    with LongRunning(world.dispatcher).watched():
+    with LongRunning(world.dispatcher, time.monotonic).watched():
         executor.run()
     said.join()
     assert "has been running for" in caplog.text

@@ -15,7 +15,7 @@ from redrive.engines.spark.metrics import SparkCollector
 from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.fingerprint import Fingerprint
-from redrive.processing.causes import Cause, Seen
+from redrive.processing.outcomes.causes import Cause, Seen
 
 
 class Run:

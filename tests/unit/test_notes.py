@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from redrive.engines.spark import marks
 from redrive.engines.spark.marks import RivalError
 from redrive.ports import Position
-from redrive.processing import done_beyond
-from redrive.processing.notes import ROOM, RUN, TOPIC, noted, with_note, without_notes
+from redrive.processing.progress import done_beyond
+from redrive.processing.progress.notes import ROOM, RUN, TOPIC, noted, with_note, without_notes
 
 BEYOND = done_beyond.encode(5, [(7, 9)])
 

@@ -15,7 +15,7 @@ from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.ranges import Range
 from redrive.guarantees import Delivery
 from redrive.ports import Position
-from redrive.processing import done_beyond
+from redrive.processing.progress import done_beyond
 from redrive.record import Record, TopicPartition
 
 PLACE = TopicPartition("in", 0)

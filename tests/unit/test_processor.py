@@ -7,12 +7,12 @@ import pytest
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.choices import Ordering
 from redrive.envelope import fresh, parse
-from redrive.processing.acks import AckTracker
-from redrive.processing.context import Context
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import Report
+from redrive.processing.calls.context import Context
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import PENDING, Result
 from redrive.record import Record, TopicPartition
 
@@ -273,7 +273,7 @@ def test_what_is_not_done_is_taken_when_its_lot_ends(result: Result) -> None:
     lot = partition.take()
     lot.results.append(result)
     assert not partition.processor.collect()
-    assert partition.processor.running == 1
+    assert len(partition.processor.lots) == 1
 
 
 # Recovery and acknowledgement

@@ -6,11 +6,11 @@ import pytest
 
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.errors import Conflict
-from redrive.processing.acks import AckTracker
-from redrive.processing.judged import Judged
-from redrive.processing.lots import Lot
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.judged import Judged
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import DUPLICATE, Result
 from redrive.record import Record, TopicPartition
 
@@ -43,7 +43,7 @@ class Partition:
     def judge(self, lot: Lot, *results: Result) -> Judged:
         judged = Judged()
         for work, result in zip(lot.works, results, strict=False):
-            self.processor.judge(work, result, NOW, judged)
+            judged.judge(work, result, NOW, self.processor.scope.verdicts)
         return judged
 
     def commit(self, lot: Lot, judged: Judged) -> None:
@@ -127,7 +127,7 @@ def test_a_detained_record_waits_and_is_never_parked_for_it() -> None:
     partition = Partition(RetryPolicy("5m"))
     partition.offer("k", "k")
     lot = partition.take()
-    partition.processor.scope.envelope(lot.works[0])
+    partition.processor.scope.envelopes.of(lot.works[0])
     whole = Judged()
     whole.detain(lot.works[0], NOW + 1000)
     partition.processor.finish(lot, whole)

@@ -16,13 +16,13 @@ from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.choices import Ordering
 from redrive.ports import Position
 from redrive.processing import work as works
-from redrive.processing.acks import AckTracker
-from redrive.processing.context import Context
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.calls.context import Context
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
+from redrive.processing.calls.turns import Turn
+from redrive.processing.outcomes.report import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.scope import Scope
-from redrive.processing.turns import Turn
+from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import PENDING, Result, Work
 from redrive.record import Record, TopicPartition
 
@@ -105,7 +105,9 @@ class ProcessorMachine(RuleBasedStateMachine):
         ahead = self.ahead()[:count]
         if ahead:
             self.read_position = ahead[-1].offset + 1
-            self.note(self.processor.offer(ahead, self.now))
+            report = self.processor.offer(ahead, self.now)
+            if report is not None:  # else they are read again
+                self.note(report)
 
     @rule(seconds=st.sampled_from([0, 1, 5, 60]))
     def time_passes(self, seconds: int) -> None:
@@ -187,7 +189,8 @@ class ProcessorMachine(RuleBasedStateMachine):
         lot = self.out[data.draw(st.integers(0, len(self.out) - 1))]
         if not isinstance(lot, Turn):
             self.out.remove(lot)
-            lot.seconds = None if pace is None else pace * len(lot.results)
+            if pace is not None:
+                lot.seconds, lot.calls = pace * len(lot.results), len(lot.results)
             self.note(self.processor.end(lot, self.now))
 
     @precondition(lambda self: self.unacked)

@@ -12,9 +12,9 @@ from redrive.engines.renamed import Names, moved, sentence, unread, unread_befor
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.ports import Position
-from redrive.processing import done_beyond
-from redrive.processing.done_beyond import METADATA_LIMIT
-from redrive.processing.notes import BEGUN, MOVED, ROOM, RUN, TOPIC, noted, with_note
+from redrive.processing.progress import done_beyond
+from redrive.processing.progress.done_beyond import METADATA_LIMIT
+from redrive.processing.progress.notes import BEGUN, MOVED, ROOM, RUN, TOPIC, noted, with_note
 from redrive.record import TopicPartition
 
 ORDERS, RETURNS = TopicPartition("orders", 0), TopicPartition("returns", 0)

@@ -12,7 +12,7 @@ from executor_shop import FORMS, Form, Shop, records
 
 from redrive import App, Context, Record
 from redrive.errors import ResourceError
-from redrive.processing import event_loop
+from redrive.processing.execution import event_loop
 
 
 class Panic(BaseException):

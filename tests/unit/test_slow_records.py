@@ -15,13 +15,13 @@ from redrive.delivery.units import Units
 from redrive.guarantees import GUARANTEES, Delivery
 from redrive.ports import Position
 from redrive.processing import work
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
+from redrive.processing.calls.turns import Turn
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import Report
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.scope import Scope
-from redrive.processing.turns import Turn
+from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import PENDING
 from redrive.record import Record, TopicPartition
 from redrive.testing import MemoryBroker, VirtualClock
@@ -88,7 +88,8 @@ class Bench:
 
     def end(self, lot: Lot) -> None:
         lot.results.extend([None] * len(lot.begin()))
-        lot.seconds = QUICK * len(lot.results)
+        lot.calls = len(lot.results)
+        lot.seconds = QUICK * lot.calls
         self.dispatcher.report(lot)
 
     def be_quick(self) -> None:
@@ -233,7 +234,7 @@ def test_slow_records_of_a_quick_partition_take_no_turns_from_the_others(
         slow()
         bench.dispatcher.tick()
     bench.offer("d")
-    assert bench.processor.running == QUICK_LOTS
+    assert len(bench.processor.lots) == QUICK_LOTS
     assert bench.dispatcher.take() is not None
 
 

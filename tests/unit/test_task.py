@@ -17,8 +17,8 @@ from redrive.engines.spark.slices import TransactionSlice
 from redrive.envelope import parse
 from redrive.kafka.errors import BrokerError, OffsetsGoneError, not_allowed
 from redrive.ports import Position
-from redrive.processing.done_beyond import still_at
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes.report import Outcome, Report
+from redrive.processing.progress.done_beyond import still_at
 from redrive.record import Record, TopicPartition, Write
 from redrive.tuning import TASK_READ_WAIT
 

@@ -12,7 +12,7 @@ import pytest
 from executor_shop import Form, Shop, app_with, records
 
 from redrive import App, Context, Record
-from redrive.processing import hanging
+from redrive.processing.execution import hanging
 
 PATIENCE = 60
 
@@ -164,7 +164,7 @@ def test_a_mistake_of_ours_that_ends_a_thread_is_reported(
     def mistaken(*_: Any, **__: Any) -> None:
         raise IndexError("a mistake of ours")
 
-    broken = {"take": "next", "report": "complete"}[step]
+    broken = {"take": "next", "report": "end"}[step]
     monkeypatch.setattr(opened.processor, broken, mistaken)
     opened.dispatcher.offer(opened.processor, records(1))
     assert isinstance(deaths.get(timeout=PATIENCE), IndexError)
@@ -181,16 +181,16 @@ def test_a_call_that_comes_back_as_it_is_given_up_does_not_end_the_poll_thread(
     opened.dispatcher.offer(opened.processor, records(1))
     lot = opened.dispatcher.take()
     assert lot is not None
-    opened.scope.watch(lot, lot.begin())
+    lot.calls_with(lot.begin())
 
     def come_back(_: int) -> str:
-        opened.scope.came_back(lot)
+        lot.returned()
         lot.results.append(None)
         return ""
 
     monkeypatch.setattr(hanging, "stack_of", come_back)
-    monkeypatch.setattr(hanging, "monotonic", lambda: monotonic() + 3600)
-    assert hanging.give_up_hung(opened.scope, opened.dispatcher) == []
+    opened.scope.timer = lambda: monotonic() + 3600
+    assert hanging.give_up_hung(opened.scope, opened.dispatcher, None) == []
     opened.dispatcher.report(lot)
     assert (opened.outcomes, opened.dispatcher.running) == ([], 0)
     opened.executor.close()

@@ -13,7 +13,7 @@ from redrive.errors import PublishError, RedriveError
 from redrive.kafka.errors import NotAllowedError, publish_error, refusal
 from redrive.kafka.room import Room
 from redrive.ports import Position
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes.report import Outcome, Report
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing.virtual_clock import VirtualClock
 from redrive.tuning import TRANSACTION_PARTS

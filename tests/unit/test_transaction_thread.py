@@ -17,9 +17,9 @@ from redrive.errors import RedriveError
 from redrive.kafka.errors import publish_error, refusal
 from redrive.kafka.room import Room
 from redrive.ports import Position
-from redrive.processing.done_beyond import still_at
-from redrive.processing.outcomes import Report
-from redrive.processing.scope import Scope
+from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.report import Report
+from redrive.processing.progress.done_beyond import still_at
 from redrive.record import Record, TopicPartition, Write
 from redrive.testing.memory_broker import MemoryBroker
 from redrive.testing.virtual_clock import VirtualClock
@@ -240,7 +240,8 @@ def test_what_comes_after_the_partition_went_is_let_go_of(till):
 
 def test_where_a_partition_begins_is_committed_at_once(till):
     """And not with the first outcome: until then "latest" would be another place at a restart."""
-    came = Partition(Scope(App("shop"), {}), TopicPartition("t", 1), Position(7), delay=None)
+    scope = till.partition.processor.scope
+    came = Partition(scope, TopicPartition("t", 1), Position(7), delay=None)
     came.committed = None  # as with every partition that comes
     producer = Producer()
     till.delivering.open(came, producer)
@@ -347,17 +348,17 @@ def test_a_topic_that_takes_writes_of_others_is_not_tried_the_sooner_for_it(till
 
 def test_whoever_waits_for_the_end_finds_everything_counted(till, monkeypatch):
     counted, waited = threading.Event(), []
-    done = till.counting.done
+    ended = till.counting.ended
 
     def count(processor, number):
         waiting = threading.Thread(target=till.finish)
         waiting.start()
         waiting.join(0.05)
         waited.append(waiting.is_alive())
-        done(processor, number)
+        ended(processor, number)
         counted.set()
 
-    monkeypatch.setattr(till.counting, "done", count)
+    monkeypatch.setattr(till.counting, "ended", count)
     till.receive(0)
     till.done(0)
     assert counted.wait(30)

@@ -15,13 +15,13 @@ from redrive.clock import WallClock
 from redrive.envelope import fresh
 from redrive.ports import Position
 from redrive.processing import work
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
+from redrive.processing.calls.turns import Turn
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor, ThreadExecutor
+from redrive.processing.execution.executors import InlineExecutor, ThreadExecutor
+from redrive.processing.execution.resources import Resources
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
-from redrive.processing.turns import Turn
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import Record, TopicPartition
 from redrive.testing import VirtualClock
 

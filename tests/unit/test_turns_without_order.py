@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from redrive import App, Backoff, InPlace, Retry, RetryPolicy
 from redrive.envelope import Envelope, fresh, parse
 from redrive.ports import Position
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
+from redrive.processing.calls.turns import Turn
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import ThreadExecutor
-from redrive.processing.outcomes import Report
+from redrive.processing.execution.executors import ThreadExecutor
+from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
-from redrive.processing.turns import Turn
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import Record, TopicPartition
 from redrive.testing import VirtualClock
 
@@ -221,7 +221,7 @@ def test_nor_is_one_that_is_not_fresh_if_the_rest_is_taken_away_just_then():
     came = fresh(record(1), app="app", message_id="id", now=0)
     bench.offer(record(0), record(1, came.headers(())), record(2))
     turn = bench.take()
-    turn.queue = bench.processor.fresh._queue = Contended(turn.queue, bench.dispatcher.pause)
+    turn.queue = bench.processor.fresh.queue = Contended(turn.queue, bench.dispatcher.pause)
     turn.run()
     assert bench.calls == []
     bench.dispatcher.report(turn)
@@ -233,16 +233,15 @@ def test_nor_is_one_that_is_not_fresh_if_the_rest_is_taken_away_just_then():
     assert bench.calls == [2]
 
 
-def test_what_a_turn_put_back_after_the_rest_was_taken_away_is_not_lost():
+def test_what_a_turn_has_taken_while_the_rest_is_taken_away_is_not_lost():
     bench = Bench(nothing)
-    came = fresh(record(1), app="app", message_id="id", now=0)
-    bench.offer(record(0), record(1, came.headers(())), record(2))
+    came = fresh(record(2), app="app", message_id="id", now=0)
+    bench.offer(record(0), record(1), record(2, came.headers(())))
     turn = bench.take()
-    bench.dispatcher.pause()
-    waiting = bench.processor.fresh._queue
-    turn.queue.extend([waiting[1], waiting[2]])  # as two threads do that another was quicker than
-    del waiting[2], waiting[1]
+    first = bench.processor.fresh.queue[0]
+    turn.queue = bench.processor.fresh.queue = Contended(turn.queue, bench.dispatcher.pause)
     turn.run()
+    bench.processor.fresh.queue.append(first)  # another thread was quicker with it: here it is not
     bench.dispatcher.report(turn)
     bench.dispatcher.resume()
     while (lot := bench.dispatcher.take()) is not None:
@@ -295,11 +294,13 @@ def test_a_turn_ends_when_its_time_is_over_and_goes_on_if_nobody_else_waits():
     turn = bench.take()
     turn.run(0)
     assert bench.calls == [0]
-    assert bench.dispatcher.goes_on(turn)
+    assert turn.may_go_on
+    assert not bench.dispatcher.has_others(turn)
     _, other = bench.partition(1)
-    assert bench.dispatcher.goes_on(turn)
+    assert turn.may_go_on
+    assert not bench.dispatcher.has_others(turn)
     bench.dispatcher.offer(other, [record(0)])
-    assert not bench.dispatcher.goes_on(turn)
+    assert bench.dispatcher.has_others(turn)
 
 
 def test_a_turn_does_not_go_on_before_what_waited_in_place():
@@ -309,10 +310,10 @@ def test_a_turn_does_not_go_on_before_what_waited_in_place():
     bench.run()
     bench.offer(record(1), record(2))
     turn = bench.take()
-    assert bench.dispatcher.goes_on(turn)
+    assert not bench.dispatcher.has_others(turn)
     bench.clock.advance(100)
     bench.dispatcher.tick()
-    assert not bench.dispatcher.goes_on(turn)
+    assert bench.dispatcher.has_others(turn)
 
 
 def test_many_threads_take_from_it_at_once():

@@ -8,7 +8,7 @@ from redrive import App, Retry, RetryPolicy
 from redrive.engines.database import inbox_ttl
 from redrive.envelope import parse
 from redrive.errors import ConfigurationError
-from redrive.processing.causes import Tally
+from redrive.processing.outcomes.causes import Tally
 from redrive.testing import Simulation
 
 

@@ -18,7 +18,7 @@ from redrive.engines.worker.loop import NameInUseError
 from redrive.errors import DataLossError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
-from redrive.processing import done_beyond
+from redrive.processing.progress import done_beyond
 from redrive.record import TopicPartition
 
 

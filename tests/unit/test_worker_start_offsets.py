@@ -13,7 +13,7 @@ from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.errors import DataLossError
 from redrive.kafka.errors import MissingTopicError
 from redrive.ports import Position
-from redrive.processing.notes import TOPIC, with_note
+from redrive.processing.progress.notes import TOPIC, with_note
 from redrive.record import TopicPartition
 
 PLACES = [TopicPartition("in", 0), TopicPartition("in", 1)]

@@ -73,7 +73,7 @@ class _Options(NamedTuple):
 def _run(app: str, settings: Settings, options: _Options, *, until_empty: bool) -> None:
     from redrive.ledger.relay import Relay
     from redrive.ledger.relay_metrics import RelayCollector, checks
-    from redrive.processing.collector import tune_collector
+    from redrive.processing.execution.collector import tune_collector
     from redrive.serving import served
 
     batch, lease_seconds, port, console = options

@@ -16,7 +16,7 @@ from redrive.processing.work import DUPLICATE, Duplicate
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.envelope import Envelope
-    from redrive.processing.scope import Scope
+    from redrive.processing.calls.scope import Scope
     from redrive.processing.work import Work
 
 _LONGEST_ID: Final = 1000
@@ -27,10 +27,10 @@ _FINGERPRINT_BYTES: Final = 16
 
 def claim_of(work: Work, scope: Scope) -> Claim:
     """What has to be claimed for a record, which was decoded; raises where its id cannot be had."""
-    envelope = scope.envelope(work)
+    envelope = scope.envelopes.of(work)
     if work.handler.id is not None and ids.is_from_origin(envelope.id, work.record):
         # It was parked before it could be decoded: only now is its real id to be had.
-        work.envelope = envelope = replace(envelope, id=scope.message_id(work))
+        work.envelope = envelope = replace(envelope, id=scope.envelopes.message_id(work))
     attempt = min(envelope.attempt, _MOST_ATTEMPTS)
     known_by = InboxId(work.handler.id_scope, _stored(envelope.id))
     return Claim(known_by, attempt, fingerprint(work), work.record.place)

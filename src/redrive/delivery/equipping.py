@@ -13,7 +13,7 @@ from redrive.errors import ConfigurationError
 if TYPE_CHECKING:
     from redrive.config import Settings
     from redrive.ports import Clock, Publisher
-    from redrive.processing.scope import Scope
+    from redrive.processing.calls.scope import Scope
 
 
 def equip(

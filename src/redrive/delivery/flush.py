@@ -15,7 +15,7 @@ from redrive.delivery.items import Item, Key, blamed, instead, items_of, keys_of
 from redrive.delivery.refusing_topics import RefusingTopics, Waiting
 from redrive.delivery.waiting_items import WaitingItems
 from redrive.errors import PublishError, RedriveError
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes.report import Outcome, Report
 from redrive.record import Write
 
 if TYPE_CHECKING:
@@ -265,10 +265,12 @@ class FlushDelivery:
         """
         buried = [each for each in outcomes if _is_buried(each)]
         try:
-            return not buried or processor.forget(buried)
+            if buried:
+                processor.forget(buried)
         except RedriveError as error:
             log.error("%s; buried records wait until it accepts them", error)  # noqa: TRY400 -- no mistake of ours
             return False
+        return True
 
     def _without_buried(self, items: Iterable[Item]) -> list[Item]:
         """Hold those whose dead letters cannot be forgotten yet; returns the others."""

@@ -14,7 +14,7 @@ from redrive.delivery.refusing_topics import RefusingTopics, Waiting
 from redrive.errors import PublishError
 
 if TYPE_CHECKING:
-    from redrive.processing.outcomes import Outcome, Report
+    from redrive.processing.outcomes.report import Outcome, Report
     from redrive.processing.processor import PartitionProcessor
     from redrive.processing.work import Work
     from redrive.record import Write
@@ -38,18 +38,20 @@ class RefusedWorks:
         self._found: dict[Work, Blame] = {}
 
     def __len__(self) -> int:
-        for work in [work for work in list(self._found) if work.processor.closed]:
+        for work in [work for work in list(self._found) if work.assigned.closed]:
             self._found.pop(work, None)  # somebody else has its partition by now
         return len(self._found)
 
     @property
     def with_those_behind(self) -> int:
         """How many records wait: they, and those behind them in their lanes."""
-        return _with_those_behind([each for each in list(self._found) if not each.processor.closed])
+        return _with_those_behind([each for each in list(self._found) if not each.assigned.closed])
 
     def of(self, processor: PartitionProcessor) -> Waiting:
         """Those of one partition."""
-        mine = {work: b for work, b in list(self._found.items()) if work.processor is processor}
+        mine = {
+            work: b for work, b in list(self._found.items()) if work.assigned is processor.assigned
+        }
         return Waiting(
             len(mine), _with_those_behind([*mine]), [blame.reason for blame in mine.values()]
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from redrive.errors import RedriveError
-from redrive.processing.savepoints import Savepoint
+from redrive.processing.calls.savepoints import Savepoint
 from redrive.record import Write
 
 State = Literal["done", "parked"]

@@ -18,7 +18,7 @@ from redrive.delivery.items import Hold, Item, taken_back
 from redrive.delivery.prefix_size import PrefixSize
 from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.messages import weight
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes.report import Outcome, Report
 
 if TYPE_CHECKING:
     from redrive.errors import PublishError

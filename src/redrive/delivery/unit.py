@@ -30,17 +30,17 @@ from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session
 from redrive.errors import Conflict, NoIdError, PublishError, RedriveError, Undecodable
 from redrive.guarantees import Guarantee
-from redrive.processing import call_rules, calling, savepoints
-from redrive.processing.judged import Judged
-from redrive.processing.lots import Lot
+from redrive.processing.calls import invoke, rules, savepoints
+from redrive.processing.calls.lots import Lot
+from redrive.processing.outcomes.judged import Judged
 from redrive.processing.work import BEHIND, Lane, Result, Work
 from redrive.record import Write
 from redrive.tuning import UNIT_SECONDS
 
 if TYPE_CHECKING:
     from redrive.ports import Clock
-    from redrive.processing.outcomes import Outcome
-    from redrive.processing.scope import Scope
+    from redrive.processing.calls.scope import Scope
+    from redrive.processing.outcomes.report import Outcome
 
 
 current: Final[ContextVar[Session]] = ContextVar("redrive.session")
@@ -174,7 +174,7 @@ class Unit:
         """What to claim for a record; None: its result is known, or it needs no id."""
         if work in self._known:
             return None
-        if work.ending is None and (error := calling.decode(work)) is not None:
+        if work.ending is None and (error := invoke.decode(work)) is not None:
             self._known[work] = error
             return None
         if not self._tools.guarantee.inbox:
@@ -246,11 +246,11 @@ class Unit:
                 if work not in self._repeats and work.lane not in failed:
                     given.append(work)
             elif not isinstance(self._known[work], (Undecodable, Conflict)):
-                call_rules.note_failed(work, self._known[work], failed)
+                rules.note_failed(work, self._known[work], failed)
         return given
 
     def _judge(self, work: Work, result: Result) -> None:
-        work.processor.judge(work, result, self._tools.clock.now(), self.judged)
+        self.judged.judge(work, result, self._tools.clock.now(), self._tools.scope.verdicts)
 
     def _judge_repeat(self, work: Work) -> bool:
         """The first of several with one id counts; without an outcome of that, the next unit asks.
@@ -294,9 +294,9 @@ class Unit:
     async def _publish(self) -> None:
         # Whoever has the ids commits, also after its partition was taken away: rivals wait for it,
         # and would do again what is done by now. Without ids they do it anyway.
-        revoked = self._lot.processor.closed and not self._tools.guarantee.inbox
+        revoked = self._lot.assigned.closed and not self._tools.guarantee.inbox
         if revoked or self._lot.abandoned:
-            raise RevokedError(f"{self._lot.processor.partition} was taken away")
+            raise RevokedError(f"{self._lot.assigned.place} was taken away")
         writes = [] if self._tools.guarantee.outbox else self._sends()
         # Hops and dead letters never wait for a relay: at worst they are written twice.
         for each in self.judged.report.outcomes:

@@ -27,10 +27,9 @@ from redrive.delivery.store import (
 from redrive.delivery.trouble import Trouble
 from redrive.delivery.unit import RevokedError, Tools, Unit, current
 from redrive.errors import ContextError, PublishError, RedriveError
-from redrive.processing.judged import Judged
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import durable
-from redrive.processing.scope import GivenUpError
+from redrive.processing.calls.lots import GivenUpError, Lot
+from redrive.processing.outcomes.judged import Judged
+from redrive.processing.outcomes.report import durable
 from redrive.processing.work import Lane, Work
 from redrive.tuning import EXPIRE_EVERY, EXPIRE_MORE, UNIT_END_AGAIN, UNIT_SECONDS
 
@@ -72,7 +71,7 @@ class Units:
     @property
     def stuck(self) -> int:
         """How many records wait because what they write is refused, or a rival is in the way."""
-        for work in [work for work in (*self._stuck, *self._lost) if work.processor.closed]:
+        for work in [work for work in (*self._stuck, *self._lost) if work.assigned.closed]:
             self._stuck.pop(work, None)  # somebody else has its partition by now
             self._lost.pop(work, None)
         return len(self._stuck) + len(self._blamed)
@@ -135,7 +134,9 @@ class Units:
         unit.judged.undo()
         try:
             if await self._break_off(unit):
-                again = Lot(lot.processor, list(works), [])  # the other one cannot commit any more
+                again = Lot(
+                    lot.scope, lot.assigned, list(works), []
+                )  # the other one cannot commit any more
                 await self._fail(error, again, again.works, course, dispatcher)
         except Exception:  # a mistake of ours: nothing is lost, and it is logged
             log.exception("a unit of work that hangs could not be ended")
@@ -280,7 +281,7 @@ class Units:
         self, unit: Unit, lot: Lot, works: list[Work], course: _Course, dispatcher: Dispatcher
     ) -> None:
         self.trouble.is_over()
-        dispatcher.settle(lot.processor, durable(unit.judged.report))
+        dispatcher.settle(lot, durable(unit.judged.report))
         course.committed(works, unit.judged)
         if unit.called:
             taken = unit.seconds / unit.called

@@ -7,7 +7,7 @@ from time import perf_counter
 from redrive.demo.shop import app
 from redrive.demo.story import EVENTS, Step, Telling, name_of
 from redrive.durations import milliseconds
-from redrive.processing.outcomes import Outcome
+from redrive.processing.outcomes.report import Outcome
 from redrive.record import Record
 from redrive.testing import Attempt, Simulation
 from redrive.topics import topic_names

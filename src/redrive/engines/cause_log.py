@@ -9,7 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
-from redrive.processing.causes import AGAIN, OTHERS, Cause, Seen
+from redrive.processing.outcomes.causes import AGAIN, OTHERS, Cause, Seen
 from redrive.tuning import CAUSES_EVERY, CAUSES_FORGOTTEN_AFTER, MOST_CAUSES
 
 log: Final = logging.getLogger("redrive.causes")

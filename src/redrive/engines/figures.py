@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from redrive.decisions import REASONS
 from redrive.engines.words import Lane
-from redrive.processing.causes import Seen
+from redrive.processing.outcomes.causes import Seen
 from redrive.tuning import NEWS_KEPT
 
 BUCKETS: Final = (0, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from redrive.engines.words import From
 from redrive.ports import Position
-from redrive.processing.notes import TOPIC, noted
+from redrive.processing.progress.notes import TOPIC, noted
 from redrive.record import TopicPartition
 
 

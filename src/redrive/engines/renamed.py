@@ -23,8 +23,8 @@ from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position
-from redrive.processing.done_beyond import METADATA_LIMIT, PREFIX, decode, encode
-from redrive.processing.notes import BEGUN, MOVED, RUN, TOPIC, noted, with_note
+from redrive.processing.progress.done_beyond import METADATA_LIMIT, PREFIX, decode, encode
+from redrive.processing.progress.notes import BEGUN, MOVED, RUN, TOPIC, noted, with_note
 from redrive.record import TopicPartition, partitions_of
 from redrive.tuning import (
     RENAMED_MOST_GROUPS,

@@ -16,7 +16,7 @@ from redrive.ledger.names import DEFAULT_SCHEMA
 from redrive.ledger.outbox import Outbox
 from redrive.ledger.pool import ConnectionPool
 from redrive.ledger.session import PostgresSession
-from redrive.processing.scope import GivenUpError
+from redrive.processing.calls.lots import GivenUpError
 
 _BOTH: Final = Guarantee("both", "flush")
 _EXPIRING: Final = frozenset(("inbox", "sent"))

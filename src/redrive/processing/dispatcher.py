@@ -8,18 +8,16 @@ from collections.abc import Callable, Sequence
 from threading import Condition, RLock
 from typing import TYPE_CHECKING, Final
 
-from redrive.processing.judged import Judged
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import Report
+from redrive.processing.calls.lots import Lot
+from redrive.processing.outcomes.judged import Judged
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.work import Result, Work
+from redrive.processing.work import Assigned, Result, Work
 from redrive.record import Record
 from redrive.tuning import QUICK_LOTS
 
 if TYPE_CHECKING:
     from redrive.ports import Clock
-    from redrive.processing.context import Context
-    from redrive.processing.scope import UnderWay
 
 Sink = Callable[[PartitionProcessor, Report], None]
 """Where outcomes go, to be made durable and settled. Called in the order of each lane, one at a
@@ -52,6 +50,8 @@ class Dispatcher:
         self._parked: deque[PartitionProcessor] = deque()
         self._leaving: list[PartitionProcessor] = []
         """Those that were withdrawn or let go of while lots of theirs still run."""
+        self._processors: dict[Assigned, PartitionProcessor] = {}
+        """All of them, until they are let go of and nothing of theirs runs."""
         self._running = 0
         self._parked_running = 0
         self._parked_turn = False
@@ -61,6 +61,7 @@ class Dispatcher:
         """Take up a partition; calls that it has left behind, if it was here before, end first."""
         with self.changed:
             self._queue_of(processor).append(processor)
+            self._processors[processor.assigned] = processor
             if self._is_held_up(processor):
                 log.warning(
                     "%s was taken up again while handlers of before still run: it waits for them",
@@ -85,9 +86,10 @@ class Dispatcher:
     def offer(self, processor: PartitionProcessor, records: Sequence[Record]) -> bool:
         """Take in records that were read; False: not now, reading has to go back first."""
         with self.changed:
-            if processor.goes_back:
+            report = processor.offer(records, self._clock.now())
+            if report is None:
                 return False
-            self._tell(processor, processor.offer(records, self._clock.now()))
+            self._tell(processor, report)
             self._news()
             return True
 
@@ -148,53 +150,57 @@ class Dispatcher:
     def report(self, lot: Lot) -> None:
         """Take what came of a lot, as far as it was not collected on the way."""
         with self.changed:
-            self._complete(lot)
+            if not lot.abandoned:  # else it has ended, and nothing that comes late counts
+                self._end(lot)
             self._news()
 
     def report_and_take(self, lot: Lot) -> Lot | None:
         """Take what came of a lot, and hand out the next."""
         with self.changed:
-            self._complete(lot)
+            if not lot.abandoned:
+                self._end(lot)
             taken = self._take()
             self._news()
             return taken
 
-    def goes_on(self, lot: Lot) -> bool:
-        """Whether a thread may go on with what it runs: nobody else waits for a thread.
+    def has_others(self, lot: Lot) -> bool:
+        """Whether something else than what a turn takes by itself waits for a thread.
 
         Without the lock: whoever comes meanwhile is seen at the next look.
         """
-        if not lot.may_go_on:
-            return False
-        return lot.processor.fresh.alone and not any(
-            each.ready for each in (*self._fresh, *self._parked) if each is not lot.processor
+        mine = lot.assigned
+        return any(
+            each.ready_in_lanes if each.assigned is mine else each.ready
+            for each in (*self._fresh, *self._parked)
         )
 
-    def settle(self, processor: PartitionProcessor, report: Report) -> None:
+    def settle(self, lot: Lot, report: Report) -> None:
         """Pass on outcomes that a unit of work has made durable."""
         with self.changed:
-            self._tell(processor, report)
+            self._tell(self._processors[lot.assigned], report)
 
     def finish(self, lot: Lot, judged: Judged) -> None:
         """End a lot that ran as units of work: only now may the next records of its lanes run."""
         with self.changed:
-            lot.processor.finish(lot, judged)
-            self._ended(lot)
+            self._end(lot, judged)
             self._news()
 
-    def give_up(self, call: UnderWay, error: BaseException) -> None:
-        """End the lot of a call that was given up: its records have failed, those behind go on."""
+    def give_up(self, lot: Lot, works: Sequence[Work], error: BaseException) -> None:
+        """End a lot whose call was given up: its records have failed, those behind go on."""
         with self.changed:
-            call.lot.results.extend([error] * len(call.works))
-            self._end(call.lot)
+            lot.results.extend([error] * len(works))
+            self._end(lot)
             self._news()
 
-    def acknowledge(self, work: Work, context: Context, result: Result) -> None:
+    def acknowledge(self, work: Work, context: object, result: Result) -> None:
         """Take a manual acknowledgement."""
         with self.changed:
-            report = work.processor.acknowledge(work, context, result, self._clock.now())
-            self._tell(work.processor, report)
-            self._news()
+            processor = self._processors.get(work.assigned)
+            if processor is not None:  # else its partition was taken away long ago
+                self._tell(
+                    processor, processor.acknowledge(work, context, result, self._clock.now())
+                )
+                self._news()
 
     def pause(self) -> None:
         """Hand out nothing more; lots under way end after the record that runs now."""
@@ -220,10 +226,16 @@ class Dispatcher:
         """How many lots are under way."""
         return self._running
 
+    def under_way(self) -> list[Lot]:
+        """The lots that run, but for those that were given up."""
+        with self.changed:
+            lots = [lot for each in self._processors.values() for lot in each.lots]
+        return [lot for lot in lots if not lot.abandoned]
+
     def oldest(self) -> Lot | None:
         """The lot whose record has been with its handler for longest; None: no handler runs."""
         with self.changed:
-            lots = [lot for each in (*self._fresh, *self._parked) for lot in each.under_way]
+            lots = [lot for each in (*self._fresh, *self._parked) for lot in each.lots]
         begun = [lot for lot in lots if lot.current is not None and not lot.abandoned]
         return min(begun, key=lambda lot: lot.since, default=None)
 
@@ -243,7 +255,8 @@ class Dispatcher:
         for _ in range(len(queue)):
             processor = queue[0]
             queue.rotate(-1)
-            if processor.quick and processor.brisk >= QUICK_LOTS:
+            few = processor.quick and len(processor.lots) >= QUICK_LOTS
+            if few and processor.brisk >= QUICK_LOTS:
                 continue
             if self._leaving and self._is_held_up(processor):
                 continue
@@ -272,23 +285,22 @@ class Dispatcher:
         so, little else would get done.
         """
         for processor in (*self._fresh, *self._parked, *self._leaving):
-            if processor.running:
+            if processor.lots:
                 self._tell(processor, processor.collect())
 
-    def _complete(self, lot: Lot) -> None:
-        if not lot.abandoned:  # else it has ended, and nothing that comes late counts
-            self._end(lot)
-
-    def _end(self, lot: Lot) -> None:
-        # Within the lock: the next record of a lane must not be told of before this one.
-        self._tell(lot.processor, lot.processor.end(lot, self._clock.now()))
-        self._ended(lot)
-
-    def _ended(self, lot: Lot) -> None:
-        if self._leaving and not lot.processor.running:
-            self._leaving = [each for each in self._leaving if each is not lot.processor]
+    def _end(self, lot: Lot, judged: Judged | None = None) -> None:
+        processor = self._processors[lot.assigned]
+        if judged is None:
+            # Within the lock: outcomes of the next record of a lane must not come before these.
+            self._tell(processor, processor.end(lot, self._clock.now()))
+        else:
+            processor.finish(lot, judged)
         self._running -= 1
-        self._parked_running -= lot.processor.delay is not None
+        self._parked_running -= processor.delay is not None
+        if self._leaving and not processor.lots:
+            self._leaving = [each for each in self._leaving if each is not processor]
+            if processor.closed:
+                del self._processors[processor.assigned]
 
     def _news(self) -> None:
         """Wake who follows the work, and as many of those who wait for work as there is work for.
@@ -299,25 +311,23 @@ class Dispatcher:
         if self._paused:
             return
         if self._asleep:
-            wake = min(self._asleep, self._limit - self._running, self._ready_lots())
+            ready = sum(
+                each.ready if not each.quick else max(0, QUICK_LOTS - each.brisk)
+                for each in (*self._fresh, *self._parked)
+                if each.ready
+            )
+            wake = min(self._asleep, self._limit - self._running, ready)
             if wake > 0:
                 self._asleep -= wake
                 self._available.notify(wake)
         if self._listener is not None and self._running < self._limit:
             self._listener()
 
-    def _ready_lots(self) -> int:
-        """How many could be taken, at most: enough to know how many threads to wake."""
-        return sum(
-            processor.ready if not processor.quick else max(0, QUICK_LOTS - processor.brisk)
-            for queue in (self._fresh, self._parked)
-            for processor in queue
-            if processor.ready
-        )
-
     def _leave(self, processor: PartitionProcessor) -> None:
-        if processor.running and processor not in self._leaving:
+        if processor.lots and processor not in self._leaving:
             self._leaving.append(processor)
+        elif processor.closed and not processor.lots:
+            self._processors.pop(processor.assigned, None)
 
     def _is_held_up(self, processor: PartitionProcessor) -> bool:
         """Whether the same keys may still be under way, from before its partition was let go of."""
@@ -332,5 +342,6 @@ class Dispatcher:
         return self._fresh if processor.delay is None else self._parked
 
     def _tell(self, processor: PartitionProcessor, report: Report) -> None:
-        if report and not processor.closed:
+        something = report.done or report.sent or report.outcomes
+        if something and not processor.assigned.closed:
             self._sink(processor, report)

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
-from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redrive.decisions import Bury, Discard
-from redrive.record import Record, Write
+from redrive.record import Record, TopicPartition, Write
 from redrive.tuning import SLOW_RECORD
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
     from redrive.handler import Handler
-    from redrive.processing.context import Context
-    from redrive.processing.processor import PartitionProcessor
 
 
-def takes_long(since: float) -> bool:
-    """Whether a record that began at that time of the monotonic clock takes long."""
-    return monotonic() - since >= SLOW_RECORD
+def takes_long(since: float, now: float) -> bool:
+    """Whether a record that began then takes long; both on the monotonic clock."""
+    return now - since >= SLOW_RECORD
+
+
+class Assigned:
+    """One assignment of a topic-partition, from its beginning to its end."""
+
+    __slots__ = ("closed", "delay", "place")
+
+    def __init__(self, place: TopicPartition, delay: int | None = None) -> None:
+        self.place = place
+        self.delay = delay
+        """Milliseconds, if it is a partition of a delay topic."""
+        self.closed = False
+        """Set when the partition is taken away: nothing begins any more, late results are void."""
 
 
 class Lane:
@@ -42,9 +52,10 @@ class Ending(NamedTuple):
 
 
 class Work:
-    """One record on its way through a processor."""
+    """One record on its way through its partition."""
 
     __slots__ = (
+        "assigned",
         "awaited",
         "due",
         "ending",
@@ -52,7 +63,6 @@ class Work:
         "handler",
         "lane",
         "offset",
-        "processor",
         "received",
         "record",
         "tries",
@@ -60,14 +70,14 @@ class Work:
 
     def __init__(  # noqa: PLR0917 -- made once per record: keywords cost a tenth of it
         self,
-        processor: PartitionProcessor,
+        assigned: Assigned,
         record: Record,
         handler: Handler,
         offset: int,
         received: int,
         envelope: Envelope | None = None,
     ) -> None:
-        self.processor = processor
+        self.assigned = assigned
         self.record = record
         """As its handler sees it: in its origin topic."""
         self.handler = handler
@@ -81,7 +91,7 @@ class Work:
         self.tries = 1
         self.ending: Ending | None = None
         self.lane: Lane | None = None
-        self.awaited: Context | None = None
+        self.awaited: object = None
         """The context of the call whose manual acknowledgement counts: an earlier one is late."""
 
 

@@ -15,13 +15,13 @@ from redrive.delivery.store import Store
 from redrive.delivery.unit import Tools
 from redrive.delivery.units import Units
 from redrive.ports import Clock, Log, Progress, Publisher
-from redrive.processing.acks import AckTracker
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import InlineExecutor
-from redrive.processing.outcomes import Outcome
+from redrive.processing.execution.executors import InlineExecutor
+from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes.report import Outcome
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Runner:
             self.units = self._scope.units = Units(tools, store)
         self._delivery = FlushDelivery(publisher, clock, self._scope.sent_without_unit)
         self._dispatcher = Dispatcher(clock, app.concurrency, self._delivery.add)
-        self._executor = InlineExecutor(self._scope, Resources(app, resources))
+        self._executor = InlineExecutor(self._scope, Resources(app, resources), self.units)
         self._executor.start(self._dispatcher)
         self._assigned: dict[TopicPartition, _Assigned] = {}
 

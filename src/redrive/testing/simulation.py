@@ -15,8 +15,8 @@ from redrive.envelope import Envelope
 from redrive.errors import ConfigurationError, PublishError, RedriveError
 from redrive.guarantees import WITH_DATABASE
 from redrive.ports import Position
-from redrive.processing import done_beyond
-from redrive.processing.outcomes import Outcome
+from redrive.processing.outcomes.report import Outcome
+from redrive.processing.progress import done_beyond
 from redrive.record import Headers, Record, TopicPartition, Write
 from redrive.testing.memory_broker import MemoryBroker, MemoryHandover
 from redrive.testing.memory_store import MemoryStore

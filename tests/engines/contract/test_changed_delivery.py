@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.processing.done_beyond import decode, still_at
+from redrive.processing.progress.done_beyond import decode, still_at
 
 
 def test_a_transaction_runs_nothing_again_that_a_run_at_least_once_has_done(world, start):

@@ -23,8 +23,8 @@ from redrive.engines.spark.news import News
 from redrive.errors import DataLossError
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
-from redrive.processing.done_beyond import still_at
-from redrive.processing.notes import MOVED, RUN, TOPIC, noted, with_note, without_notes
+from redrive.processing.progress.done_beyond import still_at
+from redrive.processing.progress.notes import MOVED, RUN, TOPIC, noted, with_note, without_notes
 from redrive.record import TopicPartition
 
 HOUR = 3_600_000

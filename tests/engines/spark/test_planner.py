@@ -25,7 +25,7 @@ from redrive.engines.spark.ranges import Range
 from redrive.errors import DataLossError
 from redrive.kafka.errors import BrokerError, MissingTopicError
 from redrive.ports import Position
-from redrive.processing.notes import without_notes
+from redrive.processing.progress.notes import without_notes
 from redrive.record import TopicPartition
 from redrive.tuning import RETRY_HORIZON, TOPICS_EVERY
 

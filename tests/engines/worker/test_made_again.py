@@ -7,7 +7,7 @@ import pytest
 from redrive.envelope import Envelope
 from redrive.errors import DataLossError
 from redrive.ports import Position
-from redrive.processing.notes import TOPIC, noted, with_note
+from redrive.processing.progress.notes import TOPIC, noted, with_note
 from redrive.record import Write
 
 NOTES = """

@@ -17,8 +17,8 @@ from redrive.engines.offset_reset import is_of_another
 from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
 from redrive.ports import Position
-from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
-from redrive.processing.notes import MOVED, ROOM, RUN, noted
+from redrive.processing.progress.done_beyond import METADATA_LIMIT, decode, still_at
+from redrive.processing.progress.notes import MOVED, ROOM, RUN, noted
 from redrive.record import TopicPartition, Write
 from redrive.tuning import FENCED_AT_ONCE
 

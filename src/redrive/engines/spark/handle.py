@@ -32,7 +32,7 @@ from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import Lane, Until, unfinished
 from redrive.errors import RedriveError
 from redrive.logs import Repeats
-from redrive.processing.causes import Seen
+from redrive.processing.outcomes.causes import Seen
 from redrive.tuning import (
     FAILED_BATCH_WAIT,
     HANDLE_POLL,

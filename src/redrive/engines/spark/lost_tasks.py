@@ -21,7 +21,7 @@ from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
 from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position, Progress
-from redrive.processing.notes import BEGUN, noted
+from redrive.processing.progress.notes import BEGUN, noted
 from redrive.tuning import LOST_TASK_PATIENCE, LOST_TASK_PAUSE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.transactional_producer import FencedError, TransactionalProducer
 from redrive.ports import Position
-from redrive.processing.notes import RUN, TOPIC, noted, with_note
+from redrive.processing.progress.notes import RUN, TOPIC, noted, with_note
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:

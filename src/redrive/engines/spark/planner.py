@@ -27,7 +27,7 @@ from redrive.engines.spark.spec import Spec
 from redrive.engines.words import Lane
 from redrive.kafka.errors import MissingTopicError, NoLeaderError
 from redrive.ports import Position
-from redrive.processing.notes import without_notes
+from redrive.processing.progress.notes import without_notes
 from redrive.record import TopicPartition, partitions_of
 from redrive.tuning import TOPICS_EVERY
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from redrive.ports import Position
-from redrive.processing import done_beyond
+from redrive.processing.progress import done_beyond
 from redrive.record import TopicPartition
 
 

@@ -31,13 +31,13 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
 from redrive.logs import log_to_stderr
-from redrive.processing.collector import tune_collector
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher, Sink
-from redrive.processing.executors import Executor, InlineExecutor, executor_for
-from redrive.processing.outcomes import Report
+from redrive.processing.execution.collector import tune_collector
+from redrive.processing.execution.executors import Executor, InlineExecutor, executor_for
+from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
 from redrive.tuning import PROCESS_TO_CLOSE
 
 
@@ -171,7 +171,7 @@ def _make(spec: Spec) -> Runtime:
 
     dispatcher = Dispatcher(clock, app.concurrency, sink)
     resources = Resources(app)
-    executor = _executor(app, scope, resources)
+    executor = _executor(app, scope, resources, units)
     executor.start(dispatcher)
     return Runtime(
         app=app,
@@ -191,10 +191,10 @@ def _make(spec: Spec) -> Runtime:
     )
 
 
-def _executor(app: App, scope: Scope, resources: Resources) -> Executor:
+def _executor(app: App, scope: Scope, resources: Resources, units: Units | None) -> Executor:
     """In the task's own thread where one is enough: handing over costs more than it gains."""
-    found = executor_for(app, scope, resources)
+    found = executor_for(app, scope, resources, units)
     alone = app.concurrency == 1 and not any(
         handler.is_async or handler.ack == "manual" for handler in app.handlers.values()
     )
-    return InlineExecutor(scope, resources) if alone and not resources.is_async else found
+    return InlineExecutor(scope, resources, units) if alone and not resources.is_async else found

@@ -19,11 +19,11 @@ from redrive.kafka.admin import PATIENCE
 from redrive.kafka.errors import NotAllowedError, silent
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
-from redrive.processing.acks import AckTracker
-from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
-from redrive.processing.notes import ROOM
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.outcomes.report import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
+from redrive.processing.progress.acks import AckTracker
+from redrive.processing.progress.done_beyond import METADATA_LIMIT, decode, still_at
+from redrive.processing.progress.notes import ROOM
 from redrive.record import Record
 from redrive.tuning import (
     RANGE_SILENCE,
@@ -115,9 +115,6 @@ class Slice:
             self.trouble = str(silent(*where, self._silence))
         self._batches.close()
         self.exhausted = True
-
-    def add(self, processor: PartitionProcessor, report: Report) -> None:
-        """Note what came of records: nothing counts before it is durable."""
 
     def complete(self, ended: Outcome | int) -> None:
         """Count an outcome that is durable, or so many records that are done."""

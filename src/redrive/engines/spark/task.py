@@ -25,11 +25,10 @@ from redrive.engines.spark.task_report import SliceReport, TaskReport, blamed, r
 from redrive.errors import RedriveError
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
-from redrive.processing.executors import InlineExecutor
-from redrive.processing.long_running import LongRunning
-from redrive.processing.notes import BEGUN, with_note
-from redrive.processing.outcomes import Report
+from redrive.processing.execution.executors import InlineExecutor
+from redrive.processing.execution.long_running import LongRunning
 from redrive.processing.processor import PartitionProcessor
+from redrive.processing.progress.notes import BEGUN, with_note
 from redrive.tuning import (
     MAX_BYTES_IN_FLIGHT,
     RETRY_HORIZON,
@@ -60,7 +59,7 @@ def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
         task = Task(spec, runtime(spec))
     except RedriveError as error:
         return TaskReport([untouched(each, error) for each in ranges], [], [])
-    with LongRunning(task.runtime.dispatcher).watched():
+    with LongRunning(task.runtime.dispatcher, task.runtime.scope.timer).watched():
         reports = task.run_all(ranges, name)
     scope = task.runtime.scope
     return TaskReport(reports, drained(scope.lateness), scope.causes.take())
@@ -318,23 +317,18 @@ class Task:
         rt.topic_ids[each.topic] = each.topic_id or rt.log.topic_id(each.topic)
         if producer is None:
             opened = Slice(rt, each, start, most_bytes=self._most_bytes)
+            rt.sinks[opened.processor] = self._delivery.add
         else:
             opened = TransactionSlice(
                 rt, each, start, producer, most_bytes=self._most_bytes, topics=self._topics
             )
+            rt.sinks[opened.processor] = opened.add
         self._slices.append(opened)
         self._by_processor[opened.processor] = opened
-        rt.sinks[opened.processor] = self._sink
         rt.dispatcher.add(opened.processor)
 
     def _producer(self, place: TopicPartition) -> TransactionalProducer:
         return marks.producer(self._spec, self.runtime.app.name, place, self.runtime.marks)
-
-    def _sink(self, processor: PartitionProcessor, report: Report) -> None:
-        opened = self._by_processor[processor]
-        opened.add(processor, report)
-        if not isinstance(opened, TransactionSlice):
-            self._delivery.add(processor, report)
 
     def _close(self, stopped: Exception | None) -> list[SliceReport]:
         rt = self.runtime
@@ -361,9 +355,10 @@ class Task:
         try:
             self._open(each, self._fence_off([each]).get(each.place))
             opened = self._slices[0]
+            sink = self.runtime.sinks[opened.processor]
             for record in self._read_all(opened):
                 now, bury = self.runtime.clock.now(), opened.processor.bury
-                self._sink(opened.processor, bury(record, "killed-worker", error, now))
+                sink(opened.processor, bury(record, "killed-worker", error, now))
             opened.stop_reading()
             opened.tracker.received_up_to(each.end)
             self._finish()

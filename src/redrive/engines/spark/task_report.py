@@ -11,7 +11,7 @@ from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.ranges import Range
 from redrive.errors import RedriveError, Refusal
 from redrive.kafka.errors import NotAllowedError
-from redrive.processing.causes import Seen
+from redrive.processing.outcomes.causes import Seen
 
 ReportT = TypeVar("ReportT", bound="SliceReport")
 

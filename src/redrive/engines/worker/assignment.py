@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from redrive.engines.worker.delivery_thread import DeliveryThread
     from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.kafka.transactional_producer import TransactionalProducer
+    from redrive.processing.calls.scope import Scope
     from redrive.processing.dispatcher import Dispatcher
-    from redrive.processing.scope import Scope
 
 log: Final = logging.getLogger("redrive.worker")
 
@@ -155,10 +155,10 @@ class Assignment:
         until = began + seconds
         for each in partitions:
             self._dispatcher.withdraw(each.processor)
-        while monotonic() < until and any(each.processor.running for each in partitions):
+        while monotonic() < until and any(each.processor.lots for each in partitions):
             threading.Event().wait(FINISH_LOOK_EVERY)
         self._dispatcher.tick()  # for what is done of lots that still run
-        late = [str(each.place) for each in partitions if each.processor.running]
+        late = [str(each.place) for each in partitions if each.processor.lots]
         if late and seconds:  # else it was said by whoever has waited
             log.warning(
                 "%s: handlers are still running after %.1f s, and nobody waits any longer: their"

@@ -13,7 +13,7 @@ from redrive.engines.words import Lane
 from redrive.metrics import Buckets
 
 if TYPE_CHECKING:
-    from redrive.processing.outcomes import Outcome
+    from redrive.processing.outcomes.report import Outcome
     from redrive.processing.processor import PartitionProcessor
 
 TIME_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -27,30 +27,22 @@ class Times:
     """
 
     def __init__(self) -> None:
-        self._mine = local()
         self._parts: list[_Part] = []
+        self._mine = _Mine(self._parts)
 
     def add(self, seconds: float, count: int = 1) -> None:
         """Note one, or of several that took as long."""
-        part = self._part()
+        part = self._mine.part
         part.counts[bisect_left(TIME_BUCKETS, seconds)] += count
         part.total += seconds * count
 
     def add_all(self, seconds: Sequence[float]) -> None:
         """Note several."""
-        part = self._part()
+        part = self._mine.part
         counts = part.counts
         for each in seconds:
             counts[bisect_left(TIME_BUCKETS, each)] += 1
         part.total += sum(seconds)
-
-    def _part(self) -> _Part:
-        try:
-            part: _Part = self._mine.part
-        except AttributeError:
-            part = self._mine.part = _Part()
-            self._parts.append(part)
-        return part
 
     def buckets(self) -> Buckets:
         """How many in each bucket, and the sum."""
@@ -74,6 +66,14 @@ class _Part:
         self.total = 0.0
 
 
+class _Mine(local):
+    """The part of whichever thread asks; made when it first does."""
+
+    def __init__(self, parts: list[_Part]) -> None:
+        self.part = _Part()
+        parts.append(self.part)
+
+
 class Counting:
     """Counts outcomes, rebalances, commits and times."""
 
@@ -86,17 +86,11 @@ class Counting:
         self.hung = 0
         """Handlers that did not end in time, and whose threads are lost."""
 
-    def done(self, processor: PartitionProcessor, count: int) -> None:
-        """Records that are done."""
+    def ended(self, processor: PartitionProcessor, outcome: Outcome | int) -> None:
+        """Count an outcome that is durable, or so many records that are done."""
+        kind, count = ("done", outcome) if isinstance(outcome, int) else (outcome.kind, 1)
+        lane: Lane = "main" if processor.delay is None else "retry"
         if count:
-            self.figures.count(lane_of(processor), processor.partition.topic, "done", count)
-
-    def ended(self, processor: PartitionProcessor, outcome: Outcome) -> None:
-        """A record that is not simply done, and whose outcome is durable."""
-        self.figures.count(lane_of(processor), processor.partition.topic, outcome.kind, 1)
-        processor.scope.causes.outcome(outcome)
-
-
-def lane_of(processor: PartitionProcessor) -> Lane:
-    """The lane of a partition."""
-    return "main" if processor.delay is None else "retry"
+            self.figures.count(lane, processor.partition.topic, kind, count)
+        if not isinstance(outcome, int):
+            processor.scope.causes.outcome(outcome)

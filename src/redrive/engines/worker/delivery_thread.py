@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.partition import Partition
     from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.ports import Clock, Publisher
-    from redrive.processing.outcomes import Report
+    from redrive.processing.outcomes.report import Report
     from redrive.processing.processor import PartitionProcessor
 
 
@@ -97,7 +97,7 @@ class FlushThread:
         """Note outcomes; what has nothing to write is complete at once."""
         if not (report.sent or report.outcomes):
             processor.settle(report.done)
-            self._counting.done(processor, len(report.done))
+            self._counting.ended(processor, len(report.done))
             return
         self._delivery.add(processor, report)
         if not self._news.is_set():
@@ -132,10 +132,7 @@ class FlushThread:
             self._wait()
         self._news.clear()
         for processor, ended in self._delivery.pump(DELIVERY_POLL):
-            if isinstance(ended, int):
-                self._counting.done(processor, ended)
-            else:
-                self._counting.ended(processor, ended)
+            self._counting.ended(processor, ended)
 
     def _wait(self) -> None:
         due = self._delivery.next_due()

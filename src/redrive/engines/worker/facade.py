@@ -46,7 +46,7 @@ class Facades:
 
     def of(self, work: Work) -> PartitionConsumer:
         """The one for a record."""
-        return PartitionConsumer(self, work.processor.partition)
+        return PartitionConsumer(self, work.assigned.place)
 
     def find(self, place: TopicPartition) -> Partition | None:
         """The partition, if it is still here."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from redrive.engines.worker.options import Options
     from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.ports import Clock
+    from redrive.processing.calls.scope import Scope
     from redrive.processing.dispatcher import Dispatcher
-    from redrive.processing.scope import Scope
     from redrive.record import TopicPartition
     from redrive.threads import OnDeath
 

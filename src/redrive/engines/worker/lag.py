@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redrive.kafka.log import KafkaLog
     from redrive.kafka.progress import KafkaProgress
     from redrive.ports import Clock
-    from redrive.processing.scope import Scope
+    from redrive.processing.calls.scope import Scope
 
 log: Final = logging.getLogger("redrive.worker")
 
@@ -335,7 +335,7 @@ class LagMonitor:
 
 
 def _in_flight(partitions: Iterable[Partition]) -> int:
-    return sum(each.in_flight - each.processor.held for each in partitions)
+    return sum(each.in_flight - each.processor.not_due for each in partitions)
 
 
 def _say_missing(error: BaseException) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redrive.engines.weights import Weights
-from redrive.processing.acks import AckTracker
-from redrive.processing.done_beyond import METADATA_LIMIT, decode, still_at
-from redrive.processing.notes import ROOM, TOPIC, with_note
 from redrive.processing.processor import PartitionProcessor
+from redrive.processing.progress.acks import AckTracker
+from redrive.processing.progress.done_beyond import METADATA_LIMIT, decode, still_at
+from redrive.processing.progress.notes import ROOM, TOPIC, with_note
 
 if TYPE_CHECKING:
     from redrive.delivery.transaction_buffer import TransactionBuffer
     from redrive.ports import Position
-    from redrive.processing.scope import Scope
+    from redrive.processing.calls.scope import Scope
     from redrive.record import Record, TopicPartition
 
 

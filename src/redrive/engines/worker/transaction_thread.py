@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.partition import Partition
     from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.ports import Clock, Position, Publisher
-    from redrive.processing.outcomes import Report
+    from redrive.processing.outcomes.report import Report
     from redrive.processing.processor import PartitionProcessor
 
 log: Final = logging.getLogger("redrive.worker")
@@ -238,6 +238,6 @@ class TransactionThread:
         self._topics.taken(prefix.topics.difference(*held))
         self._counting.committing.add(monotonic() - each.transactions.began)
         outcomes = prefix.outcomes
-        self._counting.done(processor, prefix.records - len(outcomes))
+        self._counting.ended(processor, prefix.records - len(outcomes))
         for outcome in outcomes:
             self._counting.ended(processor, outcome)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from redrive.engines.worker.fate import Fate
     from redrive.errors import RedriveError
     from redrive.kafka.publisher import KafkaPublisher
-    from redrive.processing.executors import Executor
-    from redrive.processing.long_running import LongRunning
-    from redrive.processing.scope import Scope
+    from redrive.processing.calls.scope import Scope
+    from redrive.processing.execution.executors import Executor
+    from redrive.processing.execution.long_running import LongRunning
 
 
 class Upkeep:

@@ -38,12 +38,12 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import target_of
-from redrive.processing.collector import tune_collector
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.executors import executor_for
-from redrive.processing.long_running import LongRunning
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope
+from redrive.processing.execution.collector import tune_collector
+from redrive.processing.execution.executors import executor_for
+from redrive.processing.execution.long_running import LongRunning
+from redrive.processing.execution.resources import Resources
 from redrive.tuning import CLOSE_WAIT, LEAVE_WAIT, LIVE_WITHIN, NAME_LOOK_EVERY, NAME_WAIT
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class Worker:
             self._scope, settings, self._publisher, self._clock, inbox_ttl=inbox_ttl
         )
         self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
-        self._long_running = LongRunning(self._dispatcher)
-        self._executor = executor_for(app, self._scope, Resources(app))
+        self._long_running = LongRunning(self._dispatcher, self._scope.timer)
+        self._executor = executor_for(app, self._scope, Resources(app), self._units)
         self._upkeep = Upkeep(
             scope=self._scope,
             executor=self._executor,

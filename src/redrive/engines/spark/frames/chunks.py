@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from redrive.messages import Messages
-from redrive.processing.outcomes import Outcome
+from redrive.processing.outcomes.report import Outcome
 
 
 @dataclass

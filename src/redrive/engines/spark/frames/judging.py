@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from redrive.app import App
 from redrive.ports import Position
-from redrive.processing.acks import AckTracker
-from redrive.processing.outcomes import Outcome, Report
+from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.report import Outcome, Report
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.scope import Scope
+from redrive.processing.progress.acks import AckTracker
 from redrive.record import Record, TopicPartition
 
 
@@ -55,7 +55,7 @@ class Judge:
             lot = self._processor.next()
             assert lot is not None, f"{record.place} was shown to the handler, but is not for it"  # noqa: S101 -- the columns and the processor have the same rules
             lot.results.append(error)
-            report = self._processor.complete(lot, self._now)
+            report = self._processor.end(lot, self._now)
         return self._taken(report)
 
     def unseen(self, record: Record) -> Outcome | NotDue | ForHandler:
@@ -71,7 +71,7 @@ class Judge:
             return ForHandler()
         # It ended before, as one of an app that had a recovery: a frame has none to wait for.
         lot.results.append(None)
-        return self._taken(processor.complete(lot, self._now))
+        return self._taken(processor.end(lot, self._now))
 
     def proven(self, record: Record, reason: str, error: Exception) -> Outcome:
         """Bury a record that was proven to be at fault."""

@@ -31,10 +31,10 @@ from redrive.errors import PublishError, RedriveError
 from redrive.handler import undeclared
 from redrive.messages import Columns, weight
 from redrive.ports import Position
-from redrive.processing.causes import Seen, Tally, merged
-from redrive.processing.done_beyond import METADATA_LIMIT, includes, still_at
-from redrive.processing.notes import ROOM
-from redrive.processing.outcomes import Outcome
+from redrive.processing.outcomes.causes import Seen, Tally, merged
+from redrive.processing.outcomes.report import Outcome
+from redrive.processing.progress.done_beyond import METADATA_LIMIT, includes, still_at
+from redrive.processing.progress.notes import ROOM
 from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
 
 if TYPE_CHECKING:

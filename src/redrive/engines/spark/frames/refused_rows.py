@@ -12,7 +12,7 @@ from redrive.errors import PublishError
 
 if TYPE_CHECKING:
     from redrive.engines.spark.frames.chunks import Chunk
-    from redrive.processing.outcomes import Outcome
+    from redrive.processing.outcomes.report import Outcome
 
 Bury = Callable[[int, PublishError], "Outcome"]
 """What becomes of the row at an offset whose message its topic does not take."""

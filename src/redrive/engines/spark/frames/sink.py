@@ -23,7 +23,7 @@ from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import log_here
 from redrive.engines.spark.spec import Spec
 from redrive.errors import RedriveError
-from redrive.processing.collector import tune_collector
+from redrive.processing.execution.collector import tune_collector
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from redrive.errors import PublishError
 from redrive.kafka.room import Room
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Handover, Position, Progress, Publisher
-from redrive.processing.causes import Tally
+from redrive.processing.outcomes.causes import Tally
 from redrive.record import TopicPartition
 from redrive.tuning import FRAME_BYTES, FRAME_POLL
 

@@ -1,4 +1,4 @@
-"""Handlers that have been running for long: said with their record and where they stand."""
+"""Handlers that have been running for long: logged with their record and their stack."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from threading import Event, Thread
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from redrive.processing.hanging import stack_of
+from redrive.processing.calls.lots import Lot
+from redrive.processing.dispatcher import Dispatcher
+from redrive.processing.execution.hanging import stack_of
 from redrive.tuning import LONG_RUNNING, LONG_RUNNING_EVERY
-
-if TYPE_CHECKING:
-    from redrive.processing.dispatcher import Dispatcher
-    from redrive.processing.lots import Lot
 
 log: Final = logging.getLogger("redrive.processing")
 
@@ -23,16 +20,16 @@ log: Final = logging.getLogger("redrive.processing")
 class LongRunning:
     """Watches the oldest of the handlers that run; whoever has time asks it to look."""
 
-    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, dispatcher: Dispatcher, timer: Callable[[], float]) -> None:
         self._dispatcher = dispatcher
-        self._clock = clock
+        self._timer = timer
         self._patience = LONG_RUNNING
         self._looked = -inf
 
     def seconds(self) -> float:
         """For how long the oldest has been running; 0: none runs."""
         lot = self._dispatcher.oldest()
-        return 0.0 if lot is None else max(0.0, self._clock() - lot.since)
+        return 0.0 if lot is None else max(0.0, self._timer() - lot.since)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -52,23 +49,23 @@ class LongRunning:
             thread.join()
 
     def look(self) -> None:
-        """Say which one takes long; asked more often than that, it looks once a second."""
-        if self._clock() - self._looked < LONG_RUNNING_EVERY:
+        """Log which one takes long; asked more often, it looks once a second."""
+        if self._timer() - self._looked < LONG_RUNNING_EVERY:
             return
-        self._looked = self._clock()
+        self._looked = self._timer()
         lot = self._dispatcher.oldest()
-        seconds = 0.0 if lot is None else self._clock() - lot.since
+        seconds = 0.0 if lot is None else self._timer() - lot.since
         if lot is None or seconds < LONG_RUNNING:
             self._patience = LONG_RUNNING
         elif seconds >= self._patience and lot.handler.timeout is None:  # else that will be over
             self._patience = 2 * seconds
-            _say(lot, seconds)
+            _log(lot, seconds)
 
 
-def _say(lot: Lot, seconds: float) -> None:
+def _log(lot: Lot, seconds: float) -> None:
     record = lot.current
     if record is None:
-        return  # it has just come back
+        return  # it has just returned
     where = "" if lot.thread is None else f" It is here:\n{stack_of(lot.thread)}"
     log.warning(
         "the handler of %r has been running for %.0f s for %s.%s",
@@ -77,7 +74,7 @@ def _say(lot: Lot, seconds: float) -> None:
         record.place,
         where.rstrip(),
         extra={
-            "app": lot.processor.app.name,
+            "app": lot.scope.app.name,
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,

@@ -7,16 +7,16 @@ from collections.abc import Coroutine
 from functools import partial
 from math import inf
 from threading import Thread
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redrive.coroutines import run_sync
-from redrive.processing import hanging
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.event_loop import AsyncExecutor
-from redrive.processing.lots import Lot
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope, Units
+from redrive.processing.execution import hanging
+from redrive.processing.execution.event_loop import AsyncExecutor
+from redrive.processing.execution.resources import Resources
+from redrive.processing.execution.units import Units
 from redrive.threads import start_thread
 from redrive.tuning import JOIN_STEP
 
@@ -34,31 +34,34 @@ class Executor(Protocol):
         ...
 
     def give_up_hung(self) -> int:
-        """Give up handlers whose time-out is over; gives how many threads are lost by it."""
+        """Give up handlers whose time-out is over; returns how many threads are lost by it."""
         ...
 
     def close(self, within: float = inf) -> bool:
         """Take nothing new, wait for what runs, then close the resources.
 
-        Gives whether all ended within that time (in seconds); what did not is left behind.
+        Returns whether all ended within that time (in seconds); what did not is left behind.
         """
         ...
 
 
-def executor_for(app: App, scope: Scope, resources: Resources) -> Executor:
+def executor_for(
+    app: App, scope: Scope, resources: Resources, units: Units | None = None
+) -> Executor:
     """Threads, or an event loop if any of the app's functions is async."""
     handlers = app.handlers.values()
     if resources.is_async or any(each.is_async or each.recover_is_async for each in handlers):
-        return AsyncExecutor(scope, resources, app.concurrency)
-    return ThreadExecutor(scope, resources, app.concurrency)
+        return AsyncExecutor(scope, resources, app.concurrency, units)
+    return ThreadExecutor(scope, resources, app.concurrency, units)
 
 
 class InlineExecutor:
     """Runs handlers in the caller's thread, when `run` is called."""
 
-    def __init__(self, scope: Scope, resources: Resources) -> None:
+    def __init__(self, scope: Scope, resources: Resources, units: Units | None = None) -> None:
         self._scope = scope
         self._resources = resources
+        self._units = units
         self._loop = asyncio.Runner()
 
     def start(self, dispatcher: Dispatcher) -> None:
@@ -73,15 +76,15 @@ class InlineExecutor:
             raise
 
     def run(self, until: float = inf) -> int:
-        """Run what may run now, also what becomes ready by it; gives the number of lots.
+        """Run what may run now, also what becomes ready by it; returns the number of lots.
 
         With `until` no record begins after that time of the monotonic clock.
         """
-        lots = 0
-        while monotonic() < until and (lot := self._dispatcher.take()) is not None:
+        timer, lots = self._scope.timer, 0
+        while timer() < until and (lot := self._dispatcher.take()) is not None:
             lots += 1
-            if self._scope.units is not None:
-                self._run_unit(self._scope.units, lot, until)
+            if self._units is not None:
+                self._run_unit(self._units, lot, until)
                 continue
             if lot.is_async:
                 self._wait(lot.run_async())
@@ -123,12 +126,17 @@ class InlineExecutor:
 class ThreadExecutor:
     """Runs sync handlers on threads."""
 
-    def __init__(self, scope: Scope, resources: Resources, concurrency: int) -> None:
+    def __init__(
+        self, scope: Scope, resources: Resources, concurrency: int, units: Units | None = None
+    ) -> None:
         self._scope = scope
         self._resources = resources
         self._concurrency = concurrency
+        self._units = units
         self._closing = False
         self._threads: list[Thread] = []
+        self._lost: set[int | None] = set()
+        """Threads whose handlers were given up."""
 
     def start(self, dispatcher: Dispatcher) -> None:
         """Open the resources, then begin to take lots."""
@@ -141,8 +149,9 @@ class ThreadExecutor:
 
     def give_up_hung(self) -> int:
         """Give up handlers whose time-out is over, and put a new thread in each one's place."""
-        given_up = hanging.give_up_hung(self._scope, self._dispatcher)
+        given_up = hanging.give_up_hung(self._scope, self._dispatcher, self._units)
         for each in given_up:
+            self._lost.add(each.lot.thread)
             self._start_thread(each)
         return len(given_up)
 
@@ -155,21 +164,22 @@ class ThreadExecutor:
         """Take nothing new, wait for what runs, then close the resources."""
         self._closing = True
         self._dispatcher.wake_all()
-        until = monotonic() + within
+        timer = self._scope.timer
+        until = timer() + within
         for thread in self._threads:
-            while thread.is_alive() and not self._is_lost(thread) and monotonic() < until:
+            while thread.is_alive() and thread.ident not in self._lost and timer() < until:
                 thread.join(JOIN_STEP)
         run_sync(self._resources.close())
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self, instead: hanging.GivenUp | None) -> None:
-        dispatcher, scope = self._dispatcher, self._scope
-        scope.begin_thread()
-        if instead is not None:
-            hanging.end_unit(scope, instead, dispatcher)
+        dispatcher, units = self._dispatcher, self._units
+        self._scope.begin_thread()
+        if instead is not None and units is not None:
+            units.give_up(*instead, dispatcher)
         while (lot := dispatcher.wait_and_take(self._is_closing)) is not None:
-            if scope.units is not None:
-                scope.units.run(lot, dispatcher)
+            if units is not None:
+                units.run(lot, dispatcher)
                 if lot.abandoned:
                     return  # another thread has its place by now
                 continue
@@ -180,13 +190,9 @@ class ThreadExecutor:
                 if self._closing:
                     dispatcher.report(lot)
                     return
-                if dispatcher.goes_on(lot):
+                if lot.may_go_on and not dispatcher.has_others(lot):
                     continue
                 lot = dispatcher.report_and_take(lot)
 
     def _is_closing(self) -> bool:
         return self._closing
-
-    def _is_lost(self, thread: Thread) -> bool:
-        call = self._scope.under_way.get(thread.ident or 0)
-        return call is not None and call.lot.abandoned

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import MutableMapping, Sequence
+from typing import Any, Final
 
-from redrive.envelope import Envelope, user_headers
+from redrive.envelope import Envelope
 from redrive.errors import ContextError
-from redrive.handler import undeclared
-from redrive.ids import MessageId
-from redrive.processing.work import TakenCareOf
-from redrive.record import Headers, Record, Write, is_topic_name
+from redrive.processing.calls.scope import Scope
+from redrive.processing.calls.sending import Sender
+from redrive.processing.work import Result, TakenCareOf, Work
+from redrive.record import Record, Write
 
-if TYPE_CHECKING:
-    from redrive.processing.scope import Scope
-    from redrive.processing.work import Result, Work
-
-_new: Final = tuple.__new__
-_LAST_PARTITION: Final = (1 << 31) - 1
-_MOST_TOPICS: Final = 10_000
 _MOST_SHOWN: Final = 200
-
-HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
 
 class RecordLog(logging.LoggerAdapter[logging.Logger]):
@@ -37,82 +27,7 @@ class RecordLog(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-class _Sender:
-    """What contexts of one record and of a batch have in common."""
-
-    __slots__ = ("_allowed", "_open", "_scope", "_sends")
-
-    def __init__(self, scope: Scope, allowed: tuple[str, ...] | None) -> None:
-        """`allowed` are the topics that can be sent to; None: any."""
-        self._scope = scope
-        self._allowed = allowed
-        self._sends: list[Write] | None = None
-        self._open = True
-
-    def send(
-        self,
-        topic: str,
-        value: object,
-        *,
-        key: bytes | str | None = None,
-        headers: HeadersGiven = (),
-        partition: int | None = None,
-        id: MessageId = None,  # noqa: A002 -- the word for it, and only a parameter
-    ) -> None:
-        """Write a message if, and only if, this record is done: never for an attempt that failed.
-
-        Bytes and None are written as they are, text as UTF-8, dicts, lists and numbers as JSON.
-        With `id` (an outbox only), a record that sends what was sent before is a duplicate.
-        """
-        if not self._open:
-            raise ContextError(
-                f"ctx.send({topic!r}) after the record's outcome: its messages were published with"
-                " it; send before the handler returns (or before ctx.ack())"
-            )
-        if type(value) is not bytes:
-            value = _encoded(value)
-        if type(key) is not bytes:
-            key = _bytes("key", key)
-        allowed = self._allowed
-        if allowed is not None and topic not in allowed:
-            raise ContextError(f"ctx.send({topic!r}): {undeclared(topic, allowed)}")
-        if topic not in self._scope.sent_to or partition is not None:
-            _check_place(topic, partition, self._scope.sent_to)
-        made = (topic, key, value, _headers(headers) if headers else (), partition, None)
-        write = _new(Write, made)  # a Write, by the tuple's own constructor: in half the time
-        if id is not None:
-            write = self._scope.identified(write, id)
-        if self._sends is None:
-            self._sends = [write]
-        else:
-            self._sends.append(write)
-
-    @property
-    def db(self) -> Any:
-        """The connection whose transaction the record's outcome is part of.
-
-        A `psycopg.Connection`, in async handlers a `psycopg.AsyncConnection`. Its transaction is
-        not the handler's to end: it is committed with the outcome.
-        """
-        if not self._open:
-            raise ContextError(
-                "ctx.db after the record's outcome: its transaction has ended with it; use it"
-                " before the handler returns"
-            )
-        return self._scope.connection()
-
-    @property
-    def resources(self) -> Any:
-        """What `@app.resource` opened in this process, by name."""
-        return self._scope.resources
-
-    def close(self) -> list[Write] | None:
-        """End the context; gives what was sent."""
-        self._open = False
-        return self._sends
-
-
-class Context(_Sender):
+class Context(Sender):
     """What a handler can ask and say about its record."""
 
     __slots__ = ("_work",)
@@ -127,7 +42,7 @@ class Context(_Sender):
     @property
     def envelope(self) -> Envelope:
         """What redrive knows of the record: id, origin, first receipt, attempt, last error."""
-        return self._scope.envelope(self._work)
+        return self._scope.envelopes.of(self._work)
 
     @property
     def attempt(self) -> int:
@@ -159,7 +74,7 @@ class Context(_Sender):
     @property
     def log(self) -> RecordLog:
         """A logger that tells app, topic, partition, offset, id and attempt."""
-        envelope = self._scope.known(self._work)
+        envelope = self._scope.envelopes.for_report(self._work)
         return RecordLog(
             self._scope.log,
             {
@@ -217,7 +132,7 @@ class RecoveryContext(Context):
         return TakenCareOf(sends or ()) if self._acked else sends
 
 
-class BatchContext(_Sender):
+class BatchContext(Sender):
     """What a batch handler can ask and say about its records."""
 
     __slots__ = ("_contexts", "_failures")
@@ -285,54 +200,3 @@ def _failure(verb: str, error: object) -> BaseException:
     return ContextError(
         f'{verb} was given {what}, not an exception: pass one, such as ValueError("why")'
     )
-
-
-def _check_place(topic: str, partition: int | None, good: set[str]) -> None:
-    # Names that were good once are remembered: this is asked for every message.
-    if topic not in good:
-        if not (isinstance(topic, str) and is_topic_name(topic)):
-            raise ContextError(f"ctx.send: {topic!r} is not a name a Kafka topic can have")
-        if len(good) < _MOST_TOPICS:
-            good.add(topic)
-    if partition is not None and not (type(partition) is int and 0 <= partition <= _LAST_PARTITION):
-        raise ContextError(f"ctx.send({topic!r}): there is no partition {partition!r}")
-
-
-def _encoded(value: object) -> bytes | None:
-    if isinstance(value, dict | list | int | float):
-        return json.dumps(value, separators=(",", ":")).encode()
-    return _bytes("value", value)
-
-
-def _header(pair: object) -> tuple[str, bytes | None]:
-    match pair:
-        case (str(name), value) if name.isascii() or _is_text(name):
-            if "\0" not in name:  # librdkafka would cut it off there
-                return name, _bytes(f"header {name!r}", value)
-    raise ContextError(
-        f"ctx.send: {pair!r} cannot be a header: it is a name, which is text, and a value"
-    )
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _bytes(what: str, given: object) -> bytes | None:
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, str):
-        return given.encode()
-    raise ContextError(
-        f"ctx.send: the {what} is {type(given).__name__}; encode it to bytes or text first"
-    )
-
-
-def _headers(given: HeadersGiven) -> Headers:
-    headers = tuple(map(_header, given.items() if isinstance(given, Mapping) else given))
-    # Headers are often passed on from the record: redrive's own are about that record, not this.
-    return user_headers(headers)

@@ -19,10 +19,10 @@ from redrive import envelope as envelopes
 from redrive.envelope import Envelope, bounded, text_of
 from redrive.fingerprint import Fingerprint, fingerprint
 from redrive.logs import one_line, shortened
+from redrive.processing.outcomes.report import Outcome
 
 if TYPE_CHECKING:
     from redrive.app import App
-    from redrive.processing.outcomes import Outcome
     from redrive.record import Record
 
 log: Final = logging.getLogger("redrive.records")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from redrive.processing.work import Lane, Work
 from redrive.tuning import LARGE_LOT, LARGE_LOT_SECONDS, LOT, QUICK_RECORD
@@ -13,6 +15,8 @@ from redrive.tuning import LARGE_LOT, LARGE_LOT_SECONDS, LOT, QUICK_RECORD
 if TYPE_CHECKING:
     from redrive.choices import Ordering
     from redrive.record import Record
+
+_NONE: Final[Mapping[Work, int]] = MappingProxyType({})
 
 
 class LongLanes:
@@ -57,7 +61,8 @@ class Lanes:
         self._long_running = 0
         """Of this partition."""
         self._free: deque[Work] = deque()
-        self._sleeping: list[tuple[int, int, Lane | Work]] = []
+        self.sleeping: list[tuple[int, int, Lane | Work]] = []
+        """A heap of what waits in place, by the steady time until which it does."""
         self._sequence = count()
         self._free_turn = False
 
@@ -109,43 +114,33 @@ class Lanes:
 
     def wake(self, now: int) -> None:
         """Make ready what has waited long enough."""
-        while self._sleeping and self._sleeping[0][0] <= now:
-            self._start(heappop(self._sleeping)[2])
+        while self.sleeping and self.sleeping[0][0] <= now:
+            self._start(heappop(self.sleeping)[2])
 
     def sleepers(self) -> list[Work]:
         """The records that wait for their time: of a sleeping lane, its head."""
         return [
             sleeper.queue[0] if isinstance(sleeper, Lane) else sleeper
-            for _, _, sleeper in self._sleeping
+            for _, _, sleeper in self.sleeping
         ]
 
     def drop(self, sleeper: Work) -> None:
         """Take a sleeping record out; those behind it need not wait any more."""
         what = sleeper.lane or sleeper
-        self._sleeping = [each for each in self._sleeping if each[2] is not what]
-        heapify(self._sleeping)
+        self.sleeping = [each for each in self.sleeping if each[2] is not what]
+        heapify(self.sleeping)
         if sleeper.lane is not None:
             sleeper.lane.queue.popleft()
             self.free(sleeper.lane)
 
     def next_wake(self) -> int | None:
         """When `wake` has something to do."""
-        return self._sleeping[0][0] if self._sleeping else None
-
-    @property
-    def awake(self) -> bool:
-        """Whether nothing here waits for its time."""
-        return not self._sleeping
+        return self.sleeping[0][0] if self.sleeping else None
 
     def occupy(self, record: Record) -> Lane | None:
         """The lane of a record that runs without being in it: those that come wait behind it."""
         key = self._key(record)
         return None if key is None else self._lanes.setdefault(key, Lane(key))
-
-    @property
-    def empty_handed(self) -> bool:
-        """Whether nothing is here: neither waiting nor under way."""
-        return not (self._lanes or self._free or self._sleeping)
 
     @property
     def ready(self) -> int:
@@ -190,18 +185,15 @@ class Lanes:
         self._pace = now if self._pace is None else 0.8 * self._pace + 0.2 * now
         self.quick = self._pace < QUICK_RECORD
 
-    def put_back(self, works: list[Work], *, until: int | None = None) -> None:
-        """Return records of a lot to where they were, in their order.
-
-        With `until`, none of them (and nobody behind them in their lane) runs before.
-        """
+    def put_back(self, works: list[Work], waits: Mapping[Work, int] = _NONE) -> None:
+        """Return records to where they were, in their order; some in no lane wait until a time."""
         for work in reversed(works):
             if work.lane is not None:
                 work.lane.queue.appendleft(work)
-            elif until is None:
-                self._free.appendleft(work)
+            elif work in waits:
+                self._start(work, waits[work])
             else:
-                self._start(work, until)
+                self._free.appendleft(work)
 
     def free(self, lane: Lane, *, until: int | None = None) -> None:
         """The lot of that lane has ended: its next record may run, or from `until` on."""
@@ -219,7 +211,7 @@ class Lanes:
         self._long_lanes.running -= self._long_running
         self._long_running = 0
 
-    def empty(self, lane: Lane) -> list[Work]:
+    def take_all(self, lane: Lane) -> list[Work]:
         """Take all that waits in the lane out of it."""
         works = list(lane.queue)
         lane.queue.clear()
@@ -283,7 +275,7 @@ class Lanes:
 
     def _start(self, what: Lane | Work, until: int | None = None) -> None:
         if until is not None:
-            heappush(self._sleeping, (until, next(self._sequence), what))
+            heappush(self.sleeping, (until, next(self._sequence), what))
         elif isinstance(what, Lane):
             (self._long if self._is_long(what) else self._ready).append(what)
         else:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from redrive import decisions
 from redrive import envelope as envelopes
-from redrive.processing import classification, outcomes
-from redrive.processing.outcomes import Outcome, Report, Subject
-from redrive.processing.verdicts import past_error
-from redrive.processing.work import Work
+from redrive.processing.calls.scope import Scope
+from redrive.processing.intake import classification
+from redrive.processing.intake.delay_queue import DelayQueue
+from redrive.processing.order.given_back import GivenBack
+from redrive.processing.order.lanes import Lanes
+from redrive.processing.outcomes.park_and_bury import bury_or_discard, hop, to_origin
+from redrive.processing.outcomes.report import Outcome, Report, Subject
+from redrive.processing.outcomes.verdicts import past_error
+from redrive.processing.work import Assigned, Work
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
-    from redrive.processing.given_back import GivenBack
-    from redrive.processing.holding import Holding
-    from redrive.processing.lanes import Lanes
-    from redrive.processing.processor import PartitionProcessor
-    from redrive.processing.verdicts import Verdicts
     from redrive.record import Record
 
 _BROKEN: Final = decisions.Bury("broken-envelope")
@@ -30,26 +30,26 @@ class Reception:
 
     def __init__(
         self,
-        processor: PartitionProcessor,
-        verdicts: Verdicts,
+        scope: Scope,
+        assigned: Assigned,
         lanes: Lanes,
-        holding: Holding,
+        delay_queue: DelayQueue,
         given_back: GivenBack,
     ) -> None:
-        self._processor = processor
-        self._scope = processor.scope
-        self._app = processor.app
-        self._delay = processor.delay
-        self._verdicts = verdicts
+        self._scope = scope
+        self._app = scope.app
+        self._verdicts = scope.verdicts
+        self._assigned = assigned
+        self._delay = assigned.delay
         self._lanes = lanes
-        self._holding = holding
+        self._delay_queue = delay_queue
         self._given_back = given_back
 
     def take_in(self, records: Iterable[Record], now: int, report: Report) -> None:
         """Put records where they belong, in the order of their offsets."""
-        handler = self._app.handlers.get(self._processor.partition.topic)
+        handler = self._app.handlers.get(self._assigned.place.topic)
         plain: list[Work] = []
-        special = handler is None or bool(self._given_back)
+        special = handler is None or bool(self._given_back.counts)
         for record in records:
             if record.headers or special or handler is None:
                 if plain:
@@ -57,7 +57,7 @@ class Reception:
                     plain = []
                 self._take_in_one(record, now, report)
             else:
-                plain.append(Work(self._processor, record, handler, record.offset, now))
+                plain.append(Work(self._assigned, record, handler, record.offset, now))
         if plain:
             self._lanes.extend(plain)
 
@@ -66,14 +66,14 @@ class Reception:
 
         A subject is one that this version of the app has no handler for.
         """
-        here = self._processor.partition.topic
+        here = self._assigned.place.topic
         if isinstance(work, Subject):
             outcome = self._verdicts.unhandled(work, now, due, self._delay or 0, here)
             if outcome is None:
                 return True
             report.outcomes.append(outcome)
             return False
-        envelope = self._scope.envelope(work)
+        envelope = self._scope.envelopes.of(work)
         release = work.handler.retry.release(envelope, now, due, self._delay or 0)
         match release:
             case decisions.Wait():
@@ -83,11 +83,9 @@ class Reception:
                 if envelope.dead_reason is None or self._recovers(work, envelope, report):
                     self._lanes.add(work)
             case decisions.Park():
-                report.outcomes.append(
-                    outcomes.hop(self._app, self._verdicts.subject(work), release, here)
-                )
+                report.outcomes.append(hop(self._app, self._verdicts.subject(work), release, here))
             case decisions.ToOrigin():
-                report.outcomes.append(outcomes.to_origin(self._verdicts.subject(work)))
+                report.outcomes.append(to_origin(self._verdicts.subject(work)))
             case decisions.Bury() | decisions.Discard():
                 if self._verdicts.ended(work, release, past_error(envelope), report):
                     self._lanes.add(work)
@@ -105,10 +103,10 @@ class Reception:
         judged = self._judged(record)
         known = judged.envelope if isinstance(judged, classification.Ours) else None
         seen = record if known is None else envelopes.at_origin(record, known)
-        envelope = (known or self._verdicts.origin_envelope(record, now)).failed(error)
+        envelope = (known or self._scope.envelopes.at_origin(record, now)).failed(error)
         report = Report()
         report.outcomes.append(
-            outcomes.end(self._app, Subject(record.offset, seen, envelope), decision, error)
+            bury_or_discard(self._app, Subject(record.offset, seen, envelope), decision, error)
         )
         return report
 
@@ -131,7 +129,7 @@ class Reception:
         handler = self._app.handlers.get(origin)
         seen = record if envelope is None else envelopes.at_origin(record, envelope)
         if handler is None:
-            known = envelope or self._verdicts.origin_envelope(record, now)
+            known = envelope or self._scope.envelopes.at_origin(record, now)
             orphan = Subject(record.offset, seen, known)
             if self._delay is None:
                 report.outcomes.append(self._verdicts.orphan(orphan))
@@ -140,7 +138,7 @@ class Reception:
             return
         if envelope is not None and envelope.unhandled_since is not None:
             envelope = replace(envelope, unhandled_since=None)
-        work = Work(self._processor, seen, handler, record.offset, now, envelope)
+        work = Work(self._assigned, seen, handler, record.offset, now, envelope)
         work.tries, until = self._given_back.taken_up(record.offset)
         if self._delay is None or envelope is None:
             if envelope is not None and envelope.due is not None and envelope.due > now:
@@ -158,4 +156,4 @@ class Reception:
 
     def _hold(self, work: Work | Subject, due: int, now: int, report: Report) -> None:
         if self.release(work, due, now, report):
-            self._holding.add(work, due)
+            self._delay_queue.add(work, due)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from redrive.ports import Position
-from redrive.processing import done_beyond
-from redrive.processing.done_beyond import METADATA_LIMIT, Range
+from redrive.processing.progress import done_beyond
+from redrive.processing.progress.done_beyond import METADATA_LIMIT, Range
 
 
 class AckTracker:

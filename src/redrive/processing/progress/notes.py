@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from redrive.ports import Position
-from redrive.processing.done_beyond import PREFIX
+from redrive.processing.progress.done_beyond import PREFIX
 
 TOPIC: Final = "t1"
 """The id of the topic: one that was deleted and made again has another."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redrive.processing.lots import Lot
-from redrive.processing.outcomes import Report
-from redrive.processing.work import Work
+from redrive.processing.outcomes.report import Report
+from redrive.processing.work import Ending, Result, Work
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
-    from redrive.processing.work import Ending
+    from redrive.processing.outcomes.verdicts import Verdicts
 
 
 class Judged:
@@ -32,9 +31,12 @@ class Judged:
         """The offsets that have an outcome, or were given back."""
         self._before: list[tuple[Work, int, Envelope | None, Ending | None]] = []
 
-    def remember(self, work: Work) -> None:
-        """Keep what a judgement is about to change."""
+    def judge(self, work: Work, result: Result, now: int, verdicts: Verdicts) -> None:
+        """Decide about one result without acting on it; no lock is needed."""
         self._before.append((work, work.tries, work.envelope, work.ending))
+        wait = verdicts.of(work, result, now, self.report)
+        if wait is not None:
+            self.waits[work] = wait
 
     def undo(self) -> None:
         """Nothing of it happened: nothing counts against any record."""
@@ -54,9 +56,9 @@ class Judged:
         self.settled.update(committed.report.offsets)
         self.settled.update(work.offset for work, _ in committed.report.given_back)
 
-    def unfinished(self, lot: Lot) -> list[Work]:
-        """The records of the lot that go back to their lanes, in their order."""
-        return [work for work in lot.works if work.offset not in self.settled]
+    def unfinished(self, works: list[Work]) -> list[Work]:
+        """Those of the lot's records that go back to their lanes, in their order."""
+        return [work for work in works if work.offset not in self.settled]
 
     def goes_on(self, work: Work) -> bool:
         """Whether those behind a record may run, after it was judged."""

@@ -11,9 +11,9 @@ from threading import get_ident
 from typing import Protocol
 
 from redrive.errors import ContextError
-from redrive.processing import call_rules, calling
-from redrive.processing.lots import Lot
-from redrive.processing.scope import Scope
+from redrive.processing.calls import invoke, rules
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
 from redrive.processing.work import BEHIND, DUPLICATE, Lane, Result, Work
 from redrive.record import Write
 
@@ -40,8 +40,8 @@ class Savepoint(Protocol):
 async def call(work: Work, scope: Scope, guard: Savepoint, lot: Lot) -> Result:
     """Call the function for one record of a lot, which was decoded."""
     await guard.begin()
-    with _watched(lot, [work], scope):
-        result = await calling.call_decoded(work, scope, is_async=lot.is_async)
+    with _watched(lot, [work]):
+        result = await invoke.call_decoded(work, scope, is_async=lot.is_async)
     if isinstance(result, BaseException):
         await guard.undo(result)
         return result
@@ -53,8 +53,8 @@ async def call_batch(
 ) -> list[Result]:
     """Call a batch handler; one by one, where it did not say which of its records failed."""
     await guard.begin()
-    with _watched(lot, works, scope):
-        results = await calling.call_batch_decoded(works, scope, is_async=lot.is_async)
+    with _watched(lot, works):
+        results = await invoke.call_batch_decoded(works, scope, is_async=lot.is_async)
     if isinstance(results, BaseException):
         await guard.undo(results)
         failed: Result = results
@@ -70,23 +70,20 @@ async def call_batch(
     for work in works:
         called = work.lane not in stopped
         alone += await call_batch([work], scope, guard, lot) if called else [BEHIND]
-        call_rules.note_failed(work, alone[-1], stopped)
+        rules.note_failed(work, alone[-1], stopped)
     return alone
 
 
 @contextmanager
-def _watched(lot: Lot, works: Sequence[Work], scope: Scope) -> Iterator[None]:
-    """Let it be noticed if a function takes long, or does not come back."""
-    lot.note_call(works[0].record)
+def _watched(lot: Lot, works: Sequence[Work]) -> Iterator[None]:
+    """Let it be noticed if a function takes long, or hangs."""
     lot.thread = None if lot.is_async else get_ident()
-    if lot.may_hang:
-        scope.watch(lot, works)
+    lot.calls_with(works)
     try:
         yield
     finally:
         lot.current = None  # from here on it is the database that takes long
-        if lot.may_hang:
-            scope.came_back(lot)
+        lot.returned()
 
 
 async def _kept(guard: Savepoint, result: Result, sends: Sequence[Write]) -> Result:

@@ -7,30 +7,33 @@ no lane and no work of their own: a turn takes them straight out of the queue in
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from math import inf
 from threading import get_ident
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from redrive.envelope import addressee
-from redrive.processing import call_rules
-from redrive.processing.context import Context
-from redrive.processing.lots import Lot
-from redrive.processing.work import Lane, Work
+from redrive.processing.calls import rules
+from redrive.processing.calls.context import Context
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.report import Report, Sent
+from redrive.processing.work import Assigned, Work
 from redrive.tuning import COUNTED_ALONE
 
 if TYPE_CHECKING:
+    from redrive.app import App
     from redrive.handler import Handler
-    from redrive.processing.fresh import Fresh
-    from redrive.processing.outcomes import Report, Sent
-    from redrive.processing.scope import Scope
     from redrive.record import Record
 
+Received = Callable[[int], int]
+"""When the record with an offset was read."""
 
-def is_plain(handler: Handler, scope: Scope) -> bool:
+
+def is_plain(handler: Handler, app: App) -> bool:
     """Whether turns may run its records: it is a plain function, and nobody watches each call."""
     special = handler.is_async or handler.batch or handler.ack == "manual" or handler.timeout
-    return not special and scope.units is None
+    return not special and not app.guarantee.database
 
 
 class Turn(Lot):
@@ -41,45 +44,39 @@ class Turn(Lot):
     steps is one of Python's own, which no other thread can come between.
     """
 
-    __slots__ = (
-        "_done",
-        "_fresh",
-        "_sent",
-        "broken_up",
-        "calls",
-        "failed",
-        "lane",
-        "met_odd",
-        "queue",
-    )
+    __slots__ = ("_done", "_longest", "_received", "_sent", "queue", "shared")
 
-    def __init__(self, fresh: Fresh, handler: Handler, queue: deque[Record]) -> None:
-        super().__init__(fresh.processor, [], [], handler)
-        self._fresh = fresh
+    def __init__(
+        self,
+        scope: Scope,
+        assigned: Assigned,
+        handler: Handler,
+        queue: deque[Record],
+        received: Received,
+        *,
+        longest: float,
+        shared: bool,
+    ) -> None:
+        """It lasts `longest` seconds; with `shared` others take from its queue as well."""
+        super().__init__(scope, assigned, [], [], handler)
         self.queue = queue
         """Where it takes them from; if others take those away, it stays empty."""
+        self.shared = shared
+        self._longest = longest
+        self._received = received
         self._done: list[int] = []
         self._sent: list[Sent] = []
-        self.calls = 0
-        """How many records it has run, with the one that failed."""
-        self.failed: tuple[Work, BaseException] | None = None
-        self.met_odd = False
-        """Whether it ended at a record that is not fresh."""
-        self.broken_up = False
-        """Whether those behind the record that runs were put into their lanes."""
-        self.lane: Lane | None = None
-        """The lane of that record, which is occupied until it ends."""
 
     def run(self, until: float = inf) -> None:
         """Run records up to the first that fails or is not fresh; none begins after `until`."""
         queue, done, sent = self.queue, self._done, self._sent
-        handler, scope = self.handler, self.processor.scope
+        handler, scope, timer = self.handler, self.scope, self.scope.timer
         allowed = handler.sends
         self.thread = get_ident()
         slow: list[float] = []
         count = 0
-        start = before = self.since = monotonic()
-        until = min(until, start + self._fresh.turn_seconds)
+        start = before = self.since = timer()
+        until = min(until, start + self._longest)
         while queue:
             try:
                 # Looked at before it is taken: whoever takes the others away knows which one runs.
@@ -90,18 +87,21 @@ class Turn(Lot):
                 taken = queue.popleft()
             except IndexError:
                 break  # they were taken away meanwhile
-            if taken is not record:
-                queue.append(taken)  # another thread was quicker: records without order
-                continue
+            if taken is not record:  # another thread was quicker: records without order
+                record = self.current = taken
+                if record.headers and is_odd(record):
+                    self.odd = [record]
+                    break
             context = FreshContext(self, record, scope, allowed)
             error = call_fresh(handler, record, context)
             count += 1
-            now = self.since = monotonic()
+            now = self.since = timer()
             if now - before > COUNTED_ALONE:
                 slow.append(now - before)
             before = now
             if error is not None:
-                self.failed = context.work, error
+                self.works.append(context.work)
+                self.results.append(error)
                 break
             sends = context._sends  # noqa: SLF001 -- without a call for each
             if sends is None:
@@ -111,7 +111,9 @@ class Turn(Lot):
             if now >= until:
                 break
         self.calls += count
-        self.seconds = (self.seconds or 0.0) + before - start
+        self.seconds += before - start
+        over = self.met_odd or self.odd or self.works or self.cancelled
+        self.may_go_on = self.shared and bool(queue) and not over
         self._count(before - start, count, slow)
 
     def collect(self, report: Report) -> None:
@@ -123,23 +125,14 @@ class Turn(Lot):
         report.sent += self._sent[:number]
         del self._sent[:number]
 
-    def end(self, now: int) -> Report:
-        """End the turn: take what came of its records."""
-        return self._fresh.end(self, now)
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether the thread may have another turn at once, if nobody else waits for one."""
-        over = self.met_odd or self.failed or self.cancelled
-        return self._fresh.is_shared and bool(self.queue) and not over
-
-    def received(self, record: Record) -> int:
-        """When a record of its was read."""
-        return self._fresh.received(record.offset)
+    def work_of(self, record: Record) -> Work:
+        """A record as one that goes by lanes."""
+        received = self._received(record.offset)
+        return Work(self.assigned, record, self.handler, record.offset, received)
 
     def _count(self, seconds: float, quick: int, slow: list[float]) -> None:
         """Count how long calls took: those that took long one by one."""
-        times = self.processor.scope.times
+        times = self.scope.times
         quick -= len(slow)
         if times is None:
             return
@@ -166,21 +159,18 @@ class FreshContext(Context):
 
     @property
     def work(self) -> Work:
-        """The record as one that goes the ordinary way."""
+        """The record as one that goes by lanes."""
         try:
             return self._made
         except AttributeError:
-            turn, record = self._turn, self._record
-            self._made: Work = Work(
-                turn.processor, record, turn.handler, record.offset, turn.received(record)
-            )
+            self._made: Work = self._turn.work_of(self._record)
             return self._made
 
     _work = work
 
 
 def is_odd(record: Record) -> bool:
-    """Whether a record was written by redrive, for somebody: it has to go the ordinary way."""
+    """Whether a record was written by redrive, for somebody: turns do not run it."""
     return addressee(record.headers) is not None
 
 
@@ -188,11 +178,11 @@ def call_fresh(handler: Handler, record: Record, context: FreshContext) -> BaseE
     """Call a plain handler for a fresh record; returns what it raised."""
     try:
         if handler.decode is not None:
-            record.data = call_rules.decoded(context.work)
+            record.data = rules.decoded(context.work)
         returned = handler.call(record, context)
         if returned is not None:
-            call_rules.check_returned(returned, handler.call, acked=False)
+            rules.check_returned(returned, handler.call, acked=False)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-        return call_rules.raised(context, error)
+        return rules.raised(context, error)
     context._open = False  # noqa: SLF001 -- as close() does, without the call
     return None

@@ -1,8 +1,8 @@
-"""Verdicts: what becomes of a record that failed, by its policy."""
+"""Verdicts: what becomes of a record after its call; of one that failed, by its policy."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,14 +12,15 @@ from redrive.backoff import Backoff
 from redrive.envelope import Envelope
 from redrive.errors import Conflict, NoIdError, PastError, PublishError, Undecodable, Unhandled
 from redrive.fingerprint import class_name
-from redrive.processing import outcomes
-from redrive.processing.causes import AGAIN
-from redrive.processing.outcomes import Outcome, Report, Subject
-from redrive.processing.work import Ending, Work
-from redrive.record import Record, Write
+from redrive.processing.outcomes.causes import AGAIN, Tally
+from redrive.processing.outcomes.envelopes import Envelopes
+from redrive.processing.outcomes.park_and_bury import bury_or_discard, hop, park
+from redrive.processing.outcomes.report import Outcome, Report, Subject
+from redrive.processing.work import DUPLICATE, Ending, Result, TakenCareOf, Work
+from redrive.record import Write
 
 if TYPE_CHECKING:
-    from redrive.processing.scope import Scope
+    from redrive.app import App
 
 _REFUSED: Final = "refused-write"
 """Why a record is dead whose handler has sent what its topic does not take."""
@@ -31,9 +32,32 @@ _RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
 class Verdicts:
     """Decides about single records; what it finds is in the work and in the report alone."""
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._app = scope.app
+    def __init__(
+        self, app: App, envelopes: Envelopes, causes: Tally, steady: Callable[[int], int]
+    ) -> None:
+        """`steady` turns a time of the clock into one that nobody sets: waits are counted in it."""
+        self._app = app
+        self._envelopes = envelopes
+        self._causes = causes
+        self._steady = steady
+
+    def of(self, work: Work, result: Result, now: int, report: Report) -> int | None:
+        """Judge one result; returns the steady time until which the record waits for a call.
+
+        Nothing changes but the record's own count, envelope and end.
+        """
+        if isinstance(result, BaseException):
+            return self.failed(work, result, now, report)
+        if result is DUPLICATE:
+            report.outcomes.append(Outcome("duplicate", work.offset, work.record))
+        elif work.ending is not None and not isinstance(result, TakenCareOf):
+            sends = result if isinstance(result, list) else ()
+            self._end(work, work.ending.decision, work.ending.error, report, sends)
+        elif isinstance(result, list):
+            report.sent.append((work.offset, result, work))
+        else:
+            report.done.append(work.offset)
+        return None
 
     def failed(self, work: Work, error: BaseException, now: int, report: Report) -> int | None:
         """Decide; returns the steady time until which the record waits to be called again."""
@@ -48,16 +72,14 @@ class Verdicts:
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
         match decision:
             case decisions.Again(wait):
-                self._scope.causes.note(AGAIN, work.record, envelope, error)
+                self._causes.note(AGAIN, work.record, envelope, error)
                 work.tries += 1
-                return self._scope.steady(now) + wait
+                return self._steady(now) + wait
             case decisions.Return(wait):
-                self._scope.causes.note(AGAIN, work.record, envelope, error)
-                report.given_back.append((work, self._scope.steady(now) + wait))
+                self._causes.note(AGAIN, work.record, envelope, error)
+                report.given_back.append((work, self._steady(now) + wait))
             case decisions.Park():
-                report.outcomes.append(
-                    outcomes.park(self._app, self.subject(work), decision, error)
-                )
+                report.outcomes.append(park(self._app, self.subject(work), decision, error))
             case decisions.Bury() | decisions.Discard():
                 return self._at_once(work, decision, error, now, report)
         return None
@@ -69,10 +91,10 @@ class Verdicts:
             self._no_id(work, error.__cause__ or error, report)
             return None
         try:
-            return self._scope.envelope(work)
+            return self._envelopes.of(work)
         except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
             if isinstance(error, Undecodable):  # from whose data no id can be taken
-                return self.origin_envelope(work.record, work.received)
+                return self._envelopes.at_origin(work.record, work.received)
             self._no_id(work, _both(error, mistake), report)
             return None
 
@@ -86,7 +108,7 @@ class Verdicts:
     ) -> int | None:
         """End a record; if its recovery has to be called first, that waits for nothing."""
         ended = not self.ended(work, decision, error, report)
-        return None if ended else self._scope.steady(now)
+        return None if ended else self._steady(now)
 
     def ended(
         self,
@@ -97,27 +119,27 @@ class Verdicts:
     ) -> bool:
         """End a record; True: its recovery has to be called first."""
         if work.handler.recover is None or decision.reason == _REFUSED:
-            self.end(work, decision, error, report)
+            self._end(work, decision, error, report)
             return False
         work.ending = Ending(decision, error)
         work.tries = 1  # from here on they are the recovery's
-        work.envelope = replace(self._scope.envelope(work), dead_reason=decision.reason)
+        work.envelope = replace(self._envelopes.of(work), dead_reason=decision.reason)
         return True
 
     def _recovery_failed(
         self, work: Work, ending: Ending, error: BaseException, now: int, report: Report
     ) -> int | None:
         """Keep the count and the decision, and try the recovery again later: never hot."""
-        work.envelope = replace(self._scope.envelope(work), dead_reason=ending.decision.reason)
+        work.envelope = replace(self._envelopes.of(work), dead_reason=ending.decision.reason)
         later = work.handler.retry.recover_later(work.envelope, now)
         if later is None:
-            self._scope.causes.note(AGAIN, work.record, work.envelope, error)
+            self._causes.note(AGAIN, work.record, work.envelope, error)
             work.tries += 1
-            return self._scope.steady(now) + _RECOVERY.wait(work.tries - 1)
-        report.outcomes.append(outcomes.park(self._app, self.subject(work), later, error))
+            return self._steady(now) + _RECOVERY.wait(work.tries - 1)
+        report.outcomes.append(park(self._app, self.subject(work), later, error))
         return None
 
-    def end(
+    def _end(
         self,
         work: Work,
         decision: decisions.Bury | decisions.Discard,
@@ -126,16 +148,18 @@ class Verdicts:
         sends: Sequence[Write] = (),
     ) -> None:
         """End a record, with what its recovery has sent."""
-        report.outcomes.append(outcomes.end(self._app, self.subject(work), decision, error, sends))
+        report.outcomes.append(
+            bury_or_discard(self._app, self.subject(work), decision, error, sends)
+        )
 
     def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
-        known = work.envelope or self.origin_envelope(work.record, work.received)
+        known = work.envelope or self._envelopes.at_origin(work.record, work.received)
         work.envelope = known.failed(mistake, trace=self._app.error_traces)
-        self.end(work, decisions.Bury("no-id"), mistake, report)
+        self._end(work, decisions.Bury("no-id"), mistake, report)
 
     def orphan(self, subject: Subject) -> Outcome:
         """End a record that no handler is there for."""
-        return outcomes.end(self._app, subject, _ORPHAN, past_error(subject.envelope))
+        return bury_or_discard(self._app, subject, _ORPHAN, past_error(subject.envelope))
 
     def unhandled(
         self, subject: Subject, now: int, due: int, delay: int, here: str
@@ -155,15 +179,18 @@ class Verdicts:
         to = decisions.Park(delay, now + delay, envelope.attempt, envelope.not_before)
         waits = subject._replace(envelope=replace(envelope, unhandled_since=since))
         error = Unhandled(f"waits for a version that handles {envelope.origin_topic}")
-        return outcomes.hop(self._app, waits, to, here, reason=_ORPHAN.reason, error=error)
+        return hop(self._app, waits, to, here, reason=_ORPHAN.reason, error=error)
+
+    def park_early(self, work: Work, now: int) -> Outcome | None:
+        """Park a record that waits in place; None: its policy has no delay topic for it."""
+        decision = work.handler.retry.park_instead(self._envelopes.of(work), now)
+        if decision is None:
+            return None
+        return park(self._app, self.subject(work), decision, None)
 
     def subject(self, work: Work) -> Subject:
         """What an outcome of a work is about."""
-        return Subject(work.offset, work.record, self._scope.envelope(work))
-
-    def origin_envelope(self, record: Record, now: int) -> Envelope:
-        """The envelope of a record whose own says nothing, or cannot be read."""
-        return self._scope.origin_envelope(record, now)
+        return Subject(work.offset, work.record, self._envelopes.of(work))
 
 
 def _both(error: BaseException, mistake: Exception) -> BaseException:

@@ -1,15 +1,15 @@
-"""Records of a delay topic, held until they are due."""
+"""Records of a delay topic that wait here until they are due."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from redrive.processing.outcomes import Subject
+from redrive.processing.outcomes.report import Subject
 from redrive.processing.work import Work
 
 
-class Holding:
+class DelayQueue:
     """A heap by due time.
 
     Records in one delay topic come in due order, but for the clocks of their writers: one whose
@@ -23,7 +23,7 @@ class Holding:
         return len(self._heap)
 
     def add(self, work: Work | Subject, due: int) -> None:
-        """Hold a record until it is due."""
+        """Have a record wait until it is due."""
         heappush(self._heap, (due, work.offset, work))
 
     def take(self, now: int) -> Iterator[tuple[Work | Subject, int]]:

@@ -7,21 +7,26 @@ from collections import deque
 from collections.abc import Sequence
 from math import inf
 from threading import get_ident
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from redrive.coroutines import run_sync
-from redrive.processing import call_rules, calling
-from redrive.processing.scope import GivenUpError
-from redrive.processing.work import BEHIND, Lane, Result, Work
+from redrive.errors import RedriveError
+from redrive.processing.calls import invoke, rules
+from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.report import Report
+from redrive.processing.work import BEHIND, Assigned, Lane, Result, Work
 
 if TYPE_CHECKING:
     from redrive.handler import Handler
-    from redrive.processing.outcomes import Report
-    from redrive.processing.processor import PartitionProcessor
     from redrive.record import Record
 
 log: Final = logging.getLogger("redrive.processing")
+
+_T = TypeVar("_T")
+
+
+class GivenUpError(RedriveError):
+    """A call returned after it was given up: its records were judged, and are no longer its own."""
 
 
 class Lot:
@@ -34,14 +39,21 @@ class Lot:
 
     __slots__ = (
         "abandoned",
+        "assigned",
+        "calling",
+        "calls",
         "cancelled",
         "current",
         "handler",
+        "is_async",
         "lanes",
-        "processor",
+        "may_go_on",
+        "met_odd",
+        "odd",
         "recovering",
         "reported",
         "results",
+        "scope",
         "seconds",
         "since",
         "thread",
@@ -51,50 +63,61 @@ class Lot:
 
     def __init__(
         self,
-        processor: PartitionProcessor,
+        scope: Scope,
+        assigned: Assigned,
         works: list[Work],
         lanes: list[Lane],
         handler: Handler | None = None,
     ) -> None:
-        self.processor = processor
+        self.scope = scope
+        self.assigned = assigned
         self.works = works
         self.lanes = lanes
-        """Those that it frees when it ends."""
+        """Those that are freed when it ends."""
         self.handler = handler or works[0].handler
         self.recovering = bool(works) and works[0].ending is not None
+        asynchronous = self.handler.recover_is_async if self.recovering else self.handler.is_async
+        self.is_async = asynchronous
+        """Whether the function to be called is async."""
         self.todo = deque(works)
         """Those that have not begun."""
         self.results: list[Result] = []
         """What came of those that have run."""
         self.reported = 0
         """How many of the results were taken."""
-        self.abandoned = False
-        """Set when its thread did not come back in time: whatever it brings later is too late."""
-        self.seconds: float | None = None
-        """How long its records took, once they have run."""
+        self.seconds = 0.0
+        """How long its calls took; how many those were: `calls`."""
+        self.calls = 0
+        self.may_go_on = False
+        """Whether its thread may run it once more at once, if nobody else waits for a thread."""
+        self.met_odd = False
+        """Whether it ended at a record that it cannot run."""
+        self.odd: Sequence[Record] = ()
+        """One of those that it has taken out of its queue."""
         self.current: Record | None = None
         """The record whose handler runs, or ran last; of a batch, the first of its records."""
-        self.since = monotonic()
-        """When it began."""
+        self.since = scope.timer()
+        """When that call began."""
+        self.calling: Sequence[Work] | None = None
+        """The records of the call under way, if its function may hang."""
         self.thread: int | None = None
         """The thread that runs it; None on an event loop."""
         self.cancelled = False
-        """Set when the partition is taken away: what has not begun shall not."""
+        """Set when the partition is taken away: what has not begun must not begin."""
+        self.abandoned = False
+        """Set when a call of it is given up: whatever its thread brings later is too late."""
 
-    def note_call(self, record: Record) -> None:
-        """Take note that a handler is called: with this record, or with it first."""
-        self.current, self.since = record, monotonic()
+    # What others see of it
 
-    def begin(self, most: int | None = None) -> list[Work]:
-        """Take out those that run next, all or so many; whoever calls this is its thread."""
-        self.since = monotonic()
-        works: list[Work] = []
-        try:
-            while len(works) != most:
-                works.append(self.todo.popleft())
-        except IndexError:
-            pass  # these were the last
-        return works
+    @property
+    def in_one_call(self) -> bool:
+        """Whether all its records go into one call of a batch handler."""
+        return self.handler.batch is not None and not self.recovering
+
+    @property
+    def may_hang(self) -> bool:
+        """Whether the function has a time-out, and cannot be interrupted when it is over."""
+        return self.handler.timeout is not None and not self.is_async
 
     def collect(self, report: Report) -> None:
         """Take what is done so far; whatever else came of a record is taken when the lot ends."""
@@ -112,37 +135,46 @@ class Lot:
 
     def take_todo(self) -> list[Work]:
         """Take those that have not begun, from any thread: the lot ends after the one that runs."""
-        rest: list[Work] = []
-        try:
-            while True:
-                rest.append(self.todo.pop())
-        except IndexError:
-            rest.reverse()
+        rest = taken(self.todo)
         gone = set(rest)
         self.works = [work for work in self.works if work not in gone]
         return rest
 
-    def let_go(self, lane: Lane | None) -> None:
-        """Somebody else frees that lane: whoever does so does it once."""
-        if lane is not None:
-            self.lanes.remove(lane)
-
-    @property
-    def in_one_call(self) -> bool:
-        """Whether all its records go into one call of a batch handler."""
-        return self.handler.batch is not None and not self.recovering
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function to be called is async."""
-        return self.handler.recover_is_async if self.recovering else self.handler.is_async
-
-    @property
-    def may_hang(self) -> bool:
-        """Whether the function has a time-out, and cannot be interrupted when it is over."""
-        return self.handler.timeout is not None and not self.is_async
-
     # How it runs
+
+    def begin(self, most: int | None = None) -> list[Work]:
+        """Take out those that run next, all or so many; whoever calls this is its thread."""
+        self.since = self.scope.timer()
+        works: list[Work] = []
+        try:
+            while len(works) != most:
+                works.append(self.todo.popleft())
+        except IndexError:
+            pass  # these were the last
+        return works
+
+    def calls_with(self, works: Sequence[Work]) -> None:
+        """Note that a function is called with these records."""
+        self.current, self.since = works[0].record, self.scope.timer()
+        if self.may_hang:
+            self.calling = works
+
+    def returned(self) -> None:
+        """Note that the function has returned; GivenUpError if it was given up before."""
+        if self.calling is None:
+            return
+        with self.scope.giving_up:
+            self.calling = None
+            if self.abandoned:
+                raise GivenUpError(f"the handler of {self.handler.topic!r} returned too late")
+
+    def give_up(self, call: Sequence[Work]) -> bool:
+        """Give up the call that hangs; False: it has just returned."""
+        with self.scope.giving_up:
+            if self.calling is not call or self.abandoned:
+                return False
+            self.abandoned = True
+            return True
 
     def run(self, until: float = inf) -> None:
         """Run it, if its function is sync; what comes of its records is in `results`.
@@ -165,28 +197,19 @@ class Lot:
             await self._call_batches()
             return
         while not self.cancelled and (begun := self.begin(1)):
-            self.note_call(begun[0].record)
-            result = await calling.call_async(begun[0], self.processor.scope)
+            self.calls_with(begun)
+            result = await invoke.call_async(begun[0], self.scope)
             self.results.append(result)
             if isinstance(result, BaseException):
                 break
 
-    def end(self, now: int) -> Report:
-        """End it: its records have their results, or go back to where they waited."""
-        return self.processor.complete(self, now)
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether its thread may run it once more at once, if nobody else waits for a thread."""
-        return False
-
     def _call_each(self, until: float) -> None:
-        todo, results, scope = self.todo, self.results, self.processor.scope
+        todo, results, scope, timer = self.todo, self.results, self.scope, self.scope.timer
         plain = not self.recovering and self.handler.ack != "manual"
-        call = calling.call_plainly if plain else calling.call_now
+        call = invoke.call_plainly if plain else invoke.call_now
         took: list[float] = []
         may_hang = self.may_hang
-        start = now = monotonic()
+        start = now = timer()
         while now < until and not self.cancelled:
             try:
                 work = todo.popleft()
@@ -195,16 +218,16 @@ class Lot:
             began = now
             self.current, self.since = work.record, began
             if may_hang:
-                scope.watch(self, (work,))
+                self.calling = (work,)
             result = call(work, scope)
             if may_hang:
-                scope.came_back(self)
+                self.returned()
             results.append(result)
-            now = monotonic()
+            now = timer()
             took.append(now - began)
             if isinstance(result, BaseException):
                 break
-        self.seconds = now - start
+        self.seconds, self.calls = now - start, len(took)
         if scope.times is not None:
             scope.times.add_all(took)
 
@@ -223,15 +246,22 @@ class Lot:
                 self.results.append(BEHIND)
                 continue
             self.results.extend(await self._call_batch([work]) or ())
-            call_rules.note_failed(work, self.results[-1], failed)
+            rules.note_failed(work, self.results[-1], failed)
 
     async def _call_batch(self, works: Sequence[Work]) -> list[Result] | None:
         """What came of each record; None: the handler failed, and did not say for which."""
-        scope = self.processor.scope
-        self.note_call(works[0].record)
-        if self.may_hang:
-            scope.watch(self, works)
-        results = await calling.call_batch(works, scope, is_async=self.is_async)
-        if self.may_hang:
-            scope.came_back(self)
+        self.calls_with(works)
+        results = await invoke.call_batch(works, self.scope, is_async=self.is_async)
+        self.returned()
         return results
+
+
+def taken(queue: deque[_T]) -> list[_T]:
+    """Take all out of a queue that others take from meanwhile."""
+    rest: list[_T] = []
+    try:
+        while True:
+            rest.append(queue.pop())
+    except IndexError:
+        rest.reverse()
+        return rest

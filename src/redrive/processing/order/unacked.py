@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from redrive.processing.work import Result, Work
+from redrive.processing.work import Result, Work
 
 
 class Unacked:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Coroutine
 from concurrent import futures
 from functools import partial
 from math import inf
-from time import monotonic
 from typing import Any, Final, TypeVar
 
-from redrive.processing import hanging
+from redrive.processing.calls.lots import Lot
+from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.lots import Lot
-from redrive.processing.resources import Resources
-from redrive.processing.scope import Scope, Units
+from redrive.processing.execution import hanging
+from redrive.processing.execution.resources import Resources
+from redrive.processing.execution.units import Units
 from redrive.threads import start_thread, watched
 from redrive.tuning import JOIN_STEP, LOOP_ANSWERS_WITHIN
 
@@ -27,10 +27,13 @@ _T = TypeVar("_T")
 class AsyncExecutor:
     """Runs async handlers on one event loop in a thread of its own; sync ones on threads beside."""
 
-    def __init__(self, scope: Scope, resources: Resources, concurrency: int) -> None:
+    def __init__(
+        self, scope: Scope, resources: Resources, concurrency: int, units: Units | None = None
+    ) -> None:
         self._scope = scope
         self._resources = resources
         self._concurrency = concurrency
+        self._units = units
         self._closing = False
         self._stopped = False
         self._busy = 0
@@ -80,14 +83,15 @@ class AsyncExecutor:
 
     def _is_answered(self, word: futures.Future[Any], within: float) -> bool:
         """Whether the loop has answered; it does not while it is blocked, or when it has died."""
-        until = monotonic() + within
-        while not word.done() and self._thread.is_alive() and monotonic() < until:
+        timer = self._scope.timer
+        until = timer() + within
+        while not word.done() and self._thread.is_alive() and timer() < until:
             futures.wait([word], JOIN_STEP)
         return word.done()
 
     def give_up_hung(self) -> int:
         """Give up sync handlers whose time-out is over; async ones end by themselves."""
-        given_up = hanging.give_up_hung(self._scope, self._dispatcher)
+        given_up = hanging.give_up_hung(self._scope, self._dispatcher, self._units)
         if given_up:
             self._lost = True
             self._loop.call_soon_threadsafe(self._let_go, given_up)
@@ -97,10 +101,11 @@ class AsyncExecutor:
         # On the loop, as everything that asks for threads: it never asks those that are lost.
         lost, self._beside = self._beside, self._make_threads()
         lost.shutdown(wait=False)
-        end_unit = watched(hanging.end_unit, self._scope.on_death)
         for each in given_up:
-            self._beside.submit(end_unit, self._scope, each, self._dispatcher)
-            waiting = self._waiting.pop(each.call.lot, None)
+            if self._units is not None:
+                end_unit = watched(self._units.give_up, self._scope.on_death)
+                self._beside.submit(end_unit, *each, self._dispatcher)
+            waiting = self._waiting.pop(each.lot, None)
             if waiting is not None:
                 waiting.cancel()
 
@@ -176,8 +181,8 @@ class AsyncExecutor:
                 self._idle.set()
 
     async def _run_and_take(self, lot: Lot) -> Lot | None:
-        if self._scope.units is not None:
-            await self._run_unit(self._scope.units, lot)
+        if self._units is not None:
+            await self._run_unit(self._units, lot)
             return None if self._closing else self._dispatcher.take()
         if lot.is_async:
             await lot.run_async()
@@ -195,10 +200,11 @@ class AsyncExecutor:
             await self._run_beside(lot, partial(units.run, lot, self._dispatcher))
 
     async def _wait_until_idle(self, within: float) -> bool:
-        until = monotonic() + within
+        timer = self._scope.timer
+        until = timer() + within
         while self._busy:
             self._idle.clear()
-            left = None if until == inf else max(0.0, until - monotonic())
+            left = None if until == inf else max(0.0, until - timer())
             try:
                 await asyncio.wait_for(self._idle.wait(), left)
             except TimeoutError:

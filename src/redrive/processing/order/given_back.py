@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from redrive.processing.order.lanes import Lanes
+from redrive.processing.outcomes.report import Report
+from redrive.processing.progress.acks import AckTracker
+from redrive.processing.work import Lane, Work
 from redrive.tuning import MOST_GIVEN_BACK
-
-if TYPE_CHECKING:
-    from redrive.processing.acks import AckTracker
-    from redrive.processing.lanes import Lanes
-    from redrive.processing.outcomes import Report
-    from redrive.processing.work import Lane, Work
 
 
 class GivenBack:
@@ -25,18 +21,16 @@ class GivenBack:
         self._tracker = tracker
         self._lanes = lanes
         self._most = most
-        self._counts: dict[int, tuple[int, int]] = {}
+        self.counts: dict[int, tuple[int, int]] = {}
+        """By offset: the number of the next try, and the steady time of it."""
         self._lanes_returned: set[Lane] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._counts)
 
     def take(self, report: Report) -> None:
         """Take the records that a report gives back, and those behind them in their lanes."""
         for work, until in report.given_back:
             behind: list[Work] = []
             if work.lane is not None:  # nobody behind it in its lane may overtake it
-                behind = self._lanes.empty(work.lane)
+                behind = self._lanes.take_all(work.lane)
                 self._lanes_returned.add(work.lane)
             self._count(work.offset, work.tries + 1, until)
             self._return([work, *behind])
@@ -53,7 +47,7 @@ class GivenBack:
 
     def taken_up(self, offset: int) -> tuple[int, int | None]:
         """The number of the next try of a record that was read, and its steady time."""
-        return self._counts.pop(offset, (1, None))
+        return self.counts.pop(offset, (1, None))
 
     def take_seek(self) -> int | None:
         """Where reading has to go back to; asked once, then done.
@@ -67,9 +61,9 @@ class GivenBack:
         return self._tracker.first_given_back
 
     def _count(self, offset: int, tries: int, until: int) -> None:
-        if len(self._counts) >= self._most:
-            del self._counts[next(iter(self._counts))]
-        self._counts[offset] = (tries, until)
+        if len(self.counts) >= self._most:
+            del self.counts[next(iter(self.counts))]
+        self.counts[offset] = (tries, until)
         self.goes_back = True
 
     def _return(self, works: list[Work]) -> None:

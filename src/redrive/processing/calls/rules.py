@@ -6,18 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redrive.envelope import text_of
 from redrive.errors import Undecodable
 from redrive.handler import name_of
 from redrive.policy import causes
+from redrive.processing.calls.context import BatchContext, Context
+from redrive.processing.work import Lane, Result, Work
 from redrive.signals import Signal
 from redrive.threads import raise_ctrl_c
-
-if TYPE_CHECKING:
-    from redrive.processing.context import BatchContext, Context
-    from redrive.processing.work import Lane, Result, Work
 
 
 def decoded(work: Work) -> object:

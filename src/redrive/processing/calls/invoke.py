@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from redrive.coroutines import run_sync
 from redrive.errors import HandlerTimeout, Undecodable
-from redrive.processing import call_rules
-from redrive.processing.context import BatchContext, Context, RecoveryContext
-from redrive.processing.scope import Scope
+from redrive.processing.calls import rules
+from redrive.processing.calls.context import BatchContext, Context, RecoveryContext
+from redrive.processing.calls.scope import Scope
 from redrive.processing.work import BEHIND, PENDING, Ending, Lane, Result, Work
 
 _T = TypeVar("_T")
@@ -24,9 +24,9 @@ def decode(work: Work) -> BaseException | None:
     if work.handler.decode is None:
         return None
     try:
-        work.record.data = call_rules.decoded(work)
+        work.record.data = rules.decoded(work)
     except BaseException as error:  # noqa: BLE001 -- whatever a decoder raises is its record's
-        return call_rules.blameless(error)
+        return rules.blameless(error)
     return None
 
 
@@ -72,12 +72,12 @@ def call_plainly(work: Work, scope: Scope, *, decoded: bool = False) -> Result:
         scope.starts(work)
     try:
         if handler.decode is not None and not decoded:
-            work.record.data = call_rules.decoded(work)
+            work.record.data = rules.decoded(work)
         returned = handler.call(work.record, context)
         if returned is not None:
-            call_rules.check_returned(returned, handler.call, acked=False)
+            rules.check_returned(returned, handler.call, acked=False)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-        return call_rules.raised(context, error)
+        return rules.raised(context, error)
     context._open = False  # noqa: SLF001 -- as close() does, without the call
     return context._sends  # noqa: SLF001 -- likewise
 
@@ -100,13 +100,13 @@ async def _call(work: Work, scope: Scope, *, is_async: bool, decoded: bool = Fal
         scope.starts(work)
     try:
         if handler.decode is not None and not decoded:
-            record.data = call_rules.decoded(work)
+            record.data = rules.decoded(work)
         returned = handler.call(record, context)
         if is_async:
             returned = await _within_timeout(work, returned)
-        call_rules.check_returned(returned, handler.call, acked=manual)
+        rules.check_returned(returned, handler.call, acked=manual)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its record's
-        return call_rules.raised(context, error)
+        return rules.raised(context, error)
     return PENDING if manual else context.close()
 
 
@@ -119,9 +119,9 @@ async def _recover(work: Work, scope: Scope, ending: Ending, *, is_async: bool) 
         returned = recover(work.record, ending.error, context)
         if is_async:
             returned = await _within_timeout(work, returned)
-        call_rules.check_returned(returned, recover, acked=False)
+        rules.check_returned(returned, recover, acked=False)
     except BaseException as failure:  # noqa: BLE001 -- a recovery that fails is tried again
-        return call_rules.raised(context, failure)
+        return rules.raised(context, failure)
     return context.close()
 
 
@@ -135,9 +135,9 @@ async def _call_batch_decoded(
         returned = call(records, context)
         if is_async:
             returned = await _within_timeout(works[0], returned)
-        call_rules.check_returned(returned, call, acked=False)
+        rules.check_returned(returned, call, acked=False)
     except BaseException as error:  # noqa: BLE001 -- whatever a handler raises is its records'
-        return call_rules.raised(context, error)
+        return rules.raised(context, error)
     return context.results()
 
 
@@ -155,7 +155,7 @@ def _decode_all(works: Sequence[Work]) -> tuple[list[Result], list[Work]]:
         else:
             results.append(error)
             if not isinstance(error, Undecodable):  # for one that is, nobody waits
-                call_rules.note_failed(work, error, failed)
+                rules.note_failed(work, error, failed)
     return results, good
 
 

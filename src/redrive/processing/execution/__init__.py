@@ -1,0 +1,1 @@
+"""Execution: the threads and the event loop that run handlers."""

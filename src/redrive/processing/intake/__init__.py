@@ -1,0 +1,1 @@
+"""Intake: where records that were read go."""

@@ -1,0 +1,1 @@
+"""Order: which record may run next, and which one waits."""

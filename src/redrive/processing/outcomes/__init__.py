@@ -1,0 +1,1 @@
+"""Outcomes: what becomes of a record, and the messages that are written for it."""

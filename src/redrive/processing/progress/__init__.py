@@ -1,0 +1,1 @@
+"""Progress: which offsets are complete, and the text that is committed with them."""
