@@ -82,6 +82,8 @@ class App:
         self.resources: dict[str, Callable[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._recoveries: dict[str | None, Callable[..., Any]] = {}
+        self.name_group: Callable[[Record, BaseException], str | None] | None = None
+        """Names the group of a failure, if the user has a function for it: `@app.fingerprint`."""
 
     # What users write
 
@@ -194,6 +196,25 @@ class App:
         if isinstance(given, str):
             return lambda function: self._add_recovery(given, function)
         return self._add_recovery(None, given)
+
+    def fingerprint(self, function: _Function) -> _Function:
+        """Let the function `(record, error)` name the group that a failure belongs to.
+
+        It returns a short text, the same for failures of one cause; None leaves it to redrive,
+        which goes by the error's class and the functions of your code that it was raised in.
+        """
+        self._refuse_after_start(f"the fingerprint {name_of(function)}")
+        if self.name_group is not None:
+            self._problems.append(
+                f"two fingerprints ({name_of(self.name_group)} and {name_of(function)}): there can"
+                " be only one"
+            )
+        if not accepts(function, 2) or is_async(function) or yields(function):
+            self._problems.append(
+                f"fingerprint {name_of(function)} must be a plain function of (record, error)"
+            )
+        self.name_group = function
+        return function
 
     # What engines ask
 

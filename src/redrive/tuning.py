@@ -53,6 +53,10 @@ LOOP_ANSWERS_WITHIN: Final = 5.0
 """Seconds in which an event loop answers at the end. Larger: one that is blocked delays the end.
 Smaller: a busy one is left behind, with its resources open."""
 
+HISTORY_ATTEMPTS: Final = 10
+"""Failed attempts that travel with a record, the last ones. Larger: larger headers, of which every
+parked and dead record has some. Smaller: the time line of a dead letter begins later."""
+
 # Delivery
 
 UNIT_END_AGAIN: Final = 1.0

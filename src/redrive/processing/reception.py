@@ -105,7 +105,8 @@ class Reception:
         judged = self._judged(record)
         known = judged.envelope if isinstance(judged, classification.Ours) else None
         seen = record if known is None else envelopes.at_origin(record, known)
-        envelope = (known or self._verdicts.origin_envelope(record, now)).failed(error)
+        envelope = known or self._verdicts.origin_envelope(record, now)
+        envelope = self._verdicts.with_error(envelope, seen, error, now)
         report = Report()
         report.outcomes.append(
             outcomes.end(self._app, Subject(record.offset, seen, envelope), decision, error)
