@@ -27,6 +27,11 @@ from redrive.secret import guarded
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def state_topic_of(dead_topic: str) -> str:
+    """Where it is kept what operators did about the records of a dead topic, whosever it is."""
+    return f"{dead_topic}.state"
+
+
 class App:
     """A named set of handlers; its name is the consumer group and the prefix of its topics.
 
@@ -50,6 +55,7 @@ class App:
         database_connections: int = 8,
         sends: str | Iterable[str] | None = None,
         was: str | None = None,
+        masked: str | Iterable[str] = (),
         **settings: Unpack[SettingsArguments],
     ) -> None:
         """`sends=` names the topics that handlers and recoveries may send to: see `handler`.
@@ -58,6 +64,8 @@ class App:
         handler, before it is buried as `no-handler`; None means forever.
 
         `was=` is the app's previous name: its progress and its parked records are taken over.
+
+        `masked=` names fields of values that commands never show: `card.number`, or `number`.
         """
         self.name = name
         self.was = was
@@ -75,6 +83,8 @@ class App:
         """How long parked records wait for a version with their handler, in milliseconds."""
         self.database_connections = database_connections
         self.sends = topics_named(sends)
+        self.masked = (masked,) if isinstance(masked, str) else tuple(masked)
+        """Fields of values that are not shown to operators."""
         self._problems += validation.of_words(type(self), settings)
         known = SettingsArguments.__annotations__
         given = {word: value for word, value in settings.items() if word in known}
@@ -246,6 +256,11 @@ class App:
     def dead_topic(self) -> str:
         """Where buried records go."""
         return f"{self.name}.dead"
+
+    @property
+    def state_topic(self) -> str:
+        """Where it is kept what operators did about dead records."""
+        return state_topic_of(self.dead_topic)
 
     def delay_topic(self, delay: int) -> str:
         """The delay topic of that delay, in milliseconds."""

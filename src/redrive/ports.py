@@ -6,7 +6,7 @@ contract suite runs against both (`tests/contract`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from redrive.errors import PublishError, RedriveError
@@ -99,6 +99,13 @@ class Log(Protocol):
 
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
         """The records with start <= offset < end. Offsets may have gaps, also at the end."""
+        ...
+
+    def lots(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+        """The same as they arrive, so that a large range need not be held in memory.
+
+        A lot may be empty.
+        """
         ...
 
 

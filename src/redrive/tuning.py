@@ -57,6 +57,15 @@ HISTORY_ATTEMPTS: Final = 10
 """Failed attempts that travel with a record, the last ones. Larger: larger headers, of which every
 parked and dead record has some. Smaller: the time line of a dead letter begins later."""
 
+# Dead letters
+
+DEAD_GROUPS: Final = 1000
+"""Groups that are told apart in one scan. Larger: memory, and lists that nobody reads. Smaller:
+rare causes disappear among the others."""
+DEAD_PATTERNS: Final = 20
+"""Patterns of messages, and origin topics, that are told apart within a group. Larger: memory for
+each group. Smaller: kinds of messages disappear among the others."""
+
 # Delivery
 
 UNIT_END_AGAIN: Final = 1.0

@@ -10,7 +10,7 @@ import random
 import threading
 import uuid
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,7 @@ from redrive.kafka.errors import (
 )
 from redrive.ports import Clock, Position, TopicState
 from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
+from redrive.tuning import READ_AT_ONCE
 
 BROKER_DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
@@ -136,6 +137,12 @@ class MemoryBroker:
                     log.offsets[first:last], log.stored[first:last], strict=True
                 )
             ]
+
+    def lots(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+        """The same, a few at a time."""
+        records = self.read(partition, start, end)
+        for first in range(0, len(records), READ_AT_ONCE):
+            yield records[first : first + READ_AT_ONCE]
 
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, partition by partition: for a test's asserts."""
