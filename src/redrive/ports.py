@@ -78,6 +78,17 @@ class Publisher(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """Writes messages, all or nothing, until somebody else takes over what it owns."""
+
+    def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
+        """Write all of them and commit the progress, in one transaction.
+
+        FencedError if somebody has taken over; PublishError names those that were refused.
+        """
+        ...
+
+
 class Log(Protocol):
     """Reads messages: committed ones only, never past an open transaction."""
 

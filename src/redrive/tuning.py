@@ -66,6 +66,22 @@ DEAD_PATTERNS: Final = 20
 """Patterns of messages, and origin topics, that are told apart within a group. Larger: memory for
 each group. Smaller: kinds of messages disappear among the others."""
 
+DEAD_DIFFERENCES: Final = 3
+"""Letters of which a dry run shows what a fix changes. Larger: more to read. Smaller: less is seen
+before anything is written."""
+DEAD_STEP: Final = 5000
+"""Letters that a replay looks at before it commits how far it has come, also if it leaves them out.
+Larger: a crash repeats more looking. Smaller: more transactions for nothing."""
+DEAD_BYTES: Final = 4_000_000
+"""Bytes of copies in one transaction of a replay. Larger: it may not end in its time. Smaller: more
+transactions."""
+DEAD_LOOK_EVERY: Final = 2.0
+"""Seconds between two looks at what became of the copies of a replay. Larger: it stops later.
+Smaller: more reading of delay topics and the dead topic."""
+RAMP_PATIENCE: Final = 600.0
+"""Seconds that a replay waits until the copies of one step of its ramp are handled, beyond their
+delay. Larger: a job waits longer for an app that does not run. Smaller: a busy app stops it."""
+
 # Delivery
 
 UNIT_END_AGAIN: Final = 1.0

@@ -45,9 +45,13 @@ DEAD = {
     "Group",
     "Letter",
     "Operation",
+    "Operator",
+    "Options",
+    "Plan",
     "Scanned",
     "Stats",
     "open_letters",
+    "open_operator",
 }
 WORKER = {
     "BrokerError",

@@ -85,7 +85,7 @@ def _which(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         list[str] | None,
         typer.Option(help=f"A group's id, or how it begins; {_LISTED}.", rich_help_panel=_WHICH),
     ] = None,
-    reason: Annotated[
+    dead_reason: Annotated[
         list[str] | None,
         typer.Option(help=f"Why they are dead; {_LISTED}.", rich_help_panel=_WHICH),
     ] = None,
@@ -132,7 +132,7 @@ def _which(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     return Filter(
         places=tuple(at or ()),
         groups=tuple(group or ()),
-        reasons=tuple(reason or ()),
+        reasons=tuple(dead_reason or ()),
         errors=tuple(error or ()),
         text=text,
         keys=tuple(key or ()),

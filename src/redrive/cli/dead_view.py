@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import time
 from typing import Final
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from redrive.dead.copies import WHY
 from redrive.dead.filters import age
 from redrive.dead.groups import Group
 from redrive.dead.letters import Detail
+from redrive.dead.operations import Operation
 from redrive.dead.scan import Found, Scanned
+from redrive.dead.selection import Plan
 from redrive.dead.showing import bytes_text, printable, time_text
 from redrive.dead.stats import Stats
+from redrive.dead.watching import Fate
 
 _MESSAGE: Final = 100
 _PATTERNS: Final = 3
@@ -127,9 +133,7 @@ def _table(*columns: str) -> Table:
 
 def _print(console: Console, shown: Table, scanned: Scanned, *, has_rows: bool) -> None:
     if has_rows:
-        if not console.is_terminal:
-            console.width = 1000  # a pipe has no edge at which to fold
-        console.print(shown, soft_wrap=not console.is_terminal)
+        _fold(console, shown)
     _say(console, str(scanned))
 
 
@@ -144,3 +148,83 @@ def _short(text: str) -> str:
 
 def _ago(milliseconds: int | None) -> str:
     return "-" if milliseconds is None else age(int(time() * 1000) - milliseconds)
+
+
+def plan(found: Plan, verb: str = "replayed") -> None:
+    """What would be done."""
+    console = _console()
+    for place, lines in found.differences:
+        _say(console, place)
+        for line in lines:
+            _say(console, f"    {printable(line)}")
+    for each in found.groups:
+        _say(console, f"  {each.count:,} of group {each.id}: {_why(each.reason, each.error_type)}")
+    for topic, count in found.targets.most_common():
+        _say(console, f"  {count:,} to {topic}")
+    if found.changed:
+        _say(console, f"  {found.changed:,} changed by the fix")
+    _left_out(console, found.left_out, found.examples)
+    _say(console, str(found.scanned))
+    _say(console, f"{found.letters:,} letters would be {verb}; nothing was written. --yes does it")
+
+
+def fate(sent: int, found: Fate) -> str:
+    """What became of copies, in words."""
+    handled = sent - found.dead - found.parked - found.waiting
+    parts = {"handled": handled, "waiting": found.waiting, "died again": found.dead}
+    parts["parked again"] = found.parked
+    return ", ".join(f"{count:,} {word}" for word, count in parts.items() if count)
+
+
+def operation(found: Operation, *, as_json: bool) -> None:
+    """How an operation stands."""
+    if as_json:
+        typer.echo(json.dumps(found.as_data(), indent=2))
+        return
+    console = _console()
+    said = f" ({found.said})" if found.said else ""
+    _say(console, f"{found.id}: {found.status}{said}, {found.done:,} {_DONE[found.kind]}")
+    _left_out(console, found.left_out, {})
+    if deleted := found.counts.get("deleted"):
+        _say(console, f"  {deleted:,} offsets were deleted by retention before they were read")
+    if found.unfinished:
+        _say(console, f"continue with: redrive dead jobs ... --resume {found.id}")
+
+
+def operations(found: Sequence[Operation], *, as_json: bool) -> None:
+    """All operations."""
+    if as_json:
+        typer.echo(json.dumps({"operations": [each.as_data() for each in found]}, indent=2))
+        return
+    console = _console()
+    shown = _table("operation", "status", "letters", "by", "began", "which", "why")
+    for each in found:
+        status = f"{each.status}: {each.said}" if each.said else each.status
+        shown.add_row(
+            each.id,
+            escape(status),
+            f"{each.done:,}",
+            escape(each.by),
+            time_text(each.at),
+            escape(str(each.letters)),
+            escape(each.why),
+        )
+    if found:
+        _fold(console, shown)
+    else:
+        _say(console, "nothing was done about these letters yet")
+
+
+_DONE: Final = {"replay": "replayed", "discard": "discarded"}
+
+
+def _left_out(console: Console, counts: Mapping[str, int], examples: Mapping[str, str]) -> None:
+    for why, count in counts.items():
+        example = f": {examples[why]}" if examples.get(why) else ""
+        _say(console, f"  {count:,} left out, as they {WHY.get(why, why)}{printable(example)}")
+
+
+def _fold(console: Console, shown: Table) -> None:
+    if not console.is_terminal:
+        console.width = 1000  # a pipe has no edge at which to fold
+    console.print(shown, soft_wrap=not console.is_terminal)

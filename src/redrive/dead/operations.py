@@ -18,6 +18,8 @@ Kind = Literal["replay", "discard"]
 Status = Literal["running", "paused", "stopped", "cancelled", "done"]
 """`stopped`: by itself, as too many letters died again."""
 UNFINISHED: Final = ("running", "paused", "stopped")
+DONE: Final[Mapping[str, str]] = {"replay": "sent", "discard": "discarded"}
+"""What is counted for letters that an operation has dealt with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,8 @@ class Operation:
     said: str = ""
     """Why it is in that state, and who has put it there."""
     updated: int = 0
+    topic_id: str = ""
+    """The id of the dead topic: offsets mean nothing in one that was created again."""
     filter: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """How a replay is done: fix, rate, ramp, and so on."""
@@ -62,6 +66,17 @@ class Operation:
     def change(self, **changes: Any) -> Operation:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+    @property
+    def done(self) -> int:
+        """How many letters it has dealt with."""
+        return self.counts.get(DONE[self.kind], 0)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many it has left out, by reason."""
+        counted = (*DONE.values(), "deleted")
+        return {why: count for why, count in self.counts.items() if why not in counted}
 
     def as_data(self) -> dict[str, Any]:
         """As it is written to the state topic, and for JSON."""

@@ -75,7 +75,9 @@ class Scan:
         self._filter = filter or Filter()
         self._marks = marks or Marks()
         self._dialect = dialect
-        self.result = Scanned(topic, bounds=dict(bounds or bounds_of(log, topic)))
+        self.result = Scanned(
+            topic, bounds=dict(bounds_of(log, topic) if bounds is None else bounds)
+        )
 
     def __iter__(self) -> Iterator[Found]:
         for partition, (start, end) in sorted(self.result.bounds.items()):
