@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import letters
 import pytest
@@ -63,6 +64,9 @@ class World:
             progress=self.broker.progress(self.app.name),
         )
         return Operator(found, means, by)
+
+    def take_over(self):
+        return self.broker.take_over(self.letters.topic)
 
     def _wait(self, seconds):
         self.waits.append(seconds)
@@ -195,7 +199,8 @@ def test_a_job_that_is_killed_goes_on_where_it_was(world, die):
         "alice",
     )
     with pytest.raises(Killed):
-        dying.replay(Filter(), Options(ramp=(1, 2, 3, 4)))
+        # Also letters that were replayed before: their marks keep nobody from coming twice.
+        dying.replay(Filter(), Options(ramp=(1, 2, 3, 4), again=True))
     [job] = operator.operations()
     assert job.status == "running"
     with pytest.raises(UnderWayError, match=f"--resume {job.id}"):
@@ -218,6 +223,15 @@ def test_two_operators_cannot_do_it_twice(world):
     found = alice.replay(Filter(), Options(ramp=(3,)), progress=progress)
     assert (found.status, found.done) == ("done", 20)  # as bob has left it
     assert (len(taken), len(world.run())) == (1, 20)
+
+
+def test_what_another_did_until_the_last_moment_is_not_done_twice(world):
+    """Bob is through in the moment before alice takes over."""
+    alice, bob = world.operator("alice"), world.operator("bob")
+    late = replace(alice._means, take_over=lambda: bob.replay(Filter()) and world.take_over())
+    found = Operator(world.letters, late, "alice").replay(Filter())
+    assert found.counts == {"replayed-before": 20}
+    assert len(world.broker.records("shop.retry.5s")) == 20 + 20  # of their first life, and one
 
 
 def test_whoever_was_fenced_off_says_so(world):
@@ -418,6 +432,16 @@ def test_records_that_expire_are_tried_again_from_now_on():
     world.sim.advance("1h")
     world.repair()
     world.operator().replay(Filter())
+    assert world.run() == ["old"]
+
+
+def test_a_copy_that_fails_once_is_tried_again_however_old_its_record_is():
+    world = World(values=["old"], max_duration="1m")
+    world.sim.advance("1h")
+    world.operator().replay(Filter())
+    world.sim.advance("5s")
+    assert [kept.envelope.attempt for kept in world.sim.parked] == [2]
+    world.repair()
     assert world.run() == ["old"]
 
 
