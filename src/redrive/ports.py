@@ -112,10 +112,10 @@ class Log(Protocol):
         """The records with start <= offset < end. Offsets may have gaps, also at the end."""
         ...
 
-    def lots(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """The same as they arrive, so that a large range need not be held in memory.
 
-        A lot may be empty.
+        A batch may be empty.
         """
         ...
 

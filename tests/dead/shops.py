@@ -15,7 +15,7 @@ from redrive.envelope import Envelope
 from redrive.fingerprint import Fingerprint
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.topics import KafkaTopics
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
 from redrive.local.waiting import wait_until
 from redrive.record import TopicPartition, Write

@@ -63,8 +63,8 @@ def open_operator(letters: DeadLetters, settings: Settings, by: str) -> Operator
     """Who drives letters again and discards them, in that name."""
     from redrive.clock import WallClock
     from redrive.kafka.progress import KafkaProgress
-    from redrive.kafka.topics import KafkaTopics
-    from redrive.kafka.transactions import TransactionalProducer
+    from redrive.kafka.topic_admin import KafkaTopics
+    from redrive.kafka.transactional_producer import TransactionalProducer
 
     owner = letters.topic if letters.app is None else letters.app.name
     place = TopicPartition(state_topic_of(letters.topic), 0)

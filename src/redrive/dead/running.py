@@ -20,7 +20,7 @@ from redrive.dead.selection import Chosen, Selection
 from redrive.dead.state_topic import mark_write, marked, read_state
 from redrive.dead.watching import Fate, Watch
 from redrive.errors import PublishError
-from redrive.kafka.transactions import FencedError
+from redrive.kafka.transactional_producer import FencedError
 from redrive.messages import weight
 from redrive.record import Write
 from redrive.tuning import DEAD_BYTES, DEAD_LOOK_EVERY, DEAD_STEP, RAMP_PATIENCE

@@ -103,9 +103,9 @@ class Scan:
         """The records of a range; what retention deletes before it is read is counted."""
         while start < end:
             try:
-                for lot in self._log.lots(place, start, end):
-                    yield from lot
-                    start = lot[-1].offset + 1 if lot else start
+                for batch in self._log.batches(place, start, end):
+                    yield from batch
+                    start = batch[-1].offset + 1 if batch else start
             except OffsetsGoneError:
                 first = min(self._log.bounds(place)[0], end)
                 if first <= start:

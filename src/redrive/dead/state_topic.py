@@ -46,8 +46,8 @@ def read_state(log: Log, dead_topic: str) -> Known:
     topic_id = log.topic_id(dead_topic)
     for number in range(partitions):
         place = TopicPartition(topic, number)
-        for lot in log.lots(place, *log.bounds(place)):
-            for record in lot:
+        for batch in log.batches(place, *log.bounds(place)):
+            for record in batch:
                 _take(record, topic_id, known)
     return known
 

@@ -74,8 +74,8 @@ class Watch:
             place = TopicPartition(topic, partition)
             first, end = self._log.bounds(place)
             start = max(self._seen.get(partition, 0), first)
-            for lot in self._log.lots(place, start, end):
-                found = (Letter(record, self._letters.dialect) for record in lot)
+            for batch in self._log.batches(place, start, end):
+                found = (Letter(record, self._letters.dialect) for record in batch)
                 self._dead += sum(each.operation == self._id for each in found)
             self._seen[partition] = max(start, end)
 
@@ -94,6 +94,6 @@ class Watch:
         for place in places:
             first, end = self._log.bounds(place)
             start = max(first, committed[place].offset) if place in committed else first
-            for lot in self._log.lots(place, start, end):
-                found += [each for each in lot if each.header(_OPERATION) is not None]
+            for batch in self._log.batches(place, start, end):
+                found += [each for each in batch if each.header(_OPERATION) is not None]
         return found

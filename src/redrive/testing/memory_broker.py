@@ -139,7 +139,7 @@ class MemoryBroker:
                 )
             ]
 
-    def lots(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         """The same, a few at a time."""
         records = self.read(partition, start, end)
         for first in range(0, len(records), READ_AT_ONCE):
@@ -259,7 +259,7 @@ class MemoryBroker:
 
     def commit_as(self, name: str, epoch: int, writes: Sequence[Write]) -> None:
         """Write all or nothing, for the owner of that id; behind each is a transaction marker."""
-        from redrive.kafka.transactions import FencedError
+        from redrive.kafka.transactional_producer import FencedError
 
         with self._lock:
             if self._owners[name] != epoch:
