@@ -27,6 +27,11 @@ from redrive.secret import guarded
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def state_topic_of(dead_topic: str) -> str:
+    """Where it is kept what operators did about the records of a dead topic, whosever it is."""
+    return f"{dead_topic}.state"
+
+
 class App:
     """A named set of handlers; its name is the consumer group and the prefix of its topics.
 
@@ -50,6 +55,7 @@ class App:
         database_connections: int = 8,
         sends: str | Iterable[str] | None = None,
         was: str | None = None,
+        masked: str | Iterable[str] = (),
         **settings: Unpack[SettingsArguments],
     ) -> None:
         """`sends=` names the topics that handlers and recoveries may send to: see `handler`.
@@ -58,6 +64,8 @@ class App:
         handler, before it is buried as `no-handler`; None means forever.
 
         `was=` is the app's previous name: its progress and its parked records are taken over.
+
+        `masked=` names fields of values that commands never show: `card.number`, or `number`.
         """
         self.name = name
         self.was = was
@@ -75,6 +83,8 @@ class App:
         """How long parked records wait for a version with their handler, in milliseconds."""
         self.database_connections = database_connections
         self.sends = topics_named(sends)
+        self.masked = (masked,) if isinstance(masked, str) else tuple(masked)
+        """Fields of values that are not shown to operators."""
         known = SettingsArguments.__annotations__
         self._problems += validation.of_words(App.__init__, "App()", settings, known)
         given = {word: value for word, value in settings.items() if word in known}
@@ -82,6 +92,8 @@ class App:
         self.resources: dict[str, Callable[..., Any]] = {}
         self._handlers: dict[str, Handler] = {}
         self._recoveries: dict[str | None, Callable[..., Any]] = {}
+        self.name_group: Callable[[Record, BaseException], str | None] | None = None
+        """Names the group of a failure, if the user has a function for it: `@app.fingerprint`."""
 
     # What users write
 
@@ -199,6 +211,25 @@ class App:
             return lambda function: self._add_recovery(given, function)
         return self._add_recovery(None, given)
 
+    def fingerprint(self, function: _Function) -> _Function:
+        """Let the function `(record, error)` name the group that a failure belongs to.
+
+        It returns a short text, the same for failures of one cause; None leaves it to redrive,
+        which goes by the error's class and the functions of your code that it was raised in.
+        """
+        self._refuse_after_start(f"the fingerprint {name_of(function)}")
+        if self.name_group is not None:
+            self._problems.append(
+                f"two fingerprints ({name_of(self.name_group)} and {name_of(function)}): there can"
+                " be only one"
+            )
+        if not accepts(function, 2) or is_async(function) or yields(function):
+            self._problems.append(
+                f"fingerprint {name_of(function)} must be a plain function of (record, error)"
+            )
+        self.name_group = function
+        return function
+
     # What engines ask
 
     @cached_property
@@ -229,6 +260,11 @@ class App:
     def dead_topic(self) -> str:
         """Where buried records go."""
         return f"{self.name}.dead"
+
+    @property
+    def state_topic(self) -> str:
+        """Where it is kept what operators did about dead records."""
+        return state_topic_of(self.dead_topic)
 
     def delay_topic(self, delay: int) -> str:
         """The delay topic of that delay, in milliseconds."""

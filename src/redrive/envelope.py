@@ -13,6 +13,7 @@ from typing import Final
 
 from redrive.errors import EnvelopeError
 from redrive.fingerprint import class_name
+from redrive.history import Tried, added
 from redrive.record import Headers, Record
 
 ERROR_MESSAGE_BYTES: Final = 1024
@@ -45,18 +46,33 @@ class Envelope:
     error_type: str | None = None
     error_message: str | None = None
     error_trace: str | None = None
+    error_group: str | None = None
+    """What failures of the same cause have in common: `Fingerprint.id`."""
+    history: str | None = None
+    """When the last attempts failed, and with what: the texts of `history.Tried`."""
     dead_reason: str | None = None
     """Why it is dead; in a delay topic: why it will be, once its recovery has succeeded."""
     unhandled_since: int | None = None
     """Since when it has been due in versions of the app that have no handler for it."""
+    replay_of: str | None = None
+    """Of a dead letter that was driven again: where that is."""
+    replay_count: int | None = None
+    """How often it was driven again."""
+    operation: str | None = None
+    """The id of the operation that did so last."""
 
-    def failed(self, error: BaseException, *, trace: bool = False) -> Envelope:
+    def failed(
+        self, error: BaseException, *, at: int, group: str | None = None, trace: bool = False
+    ) -> Envelope:
         """A copy with the error, truncated: exception text is untrusted input."""
+        error_type = bounded(class_name(type(error)), ERROR_MESSAGE_BYTES)
         return replace(
             self,
-            error_type=bounded(class_name(type(error)), ERROR_MESSAGE_BYTES),
+            error_type=error_type,
             error_message=bounded(text_of(error), ERROR_MESSAGE_BYTES),
             error_trace=bounded(trace_of(error), ERROR_TRACE_BYTES) if trace else None,
+            error_group=group,
+            history=added(self.history, Tried(self.attempt, at, error_type)),
         )
 
     def headers(self, user: Headers) -> Headers:
@@ -79,8 +95,8 @@ HEADERS: Final = tuple(_FIELD_OF)
 """The names of redrive's own headers."""
 _NUMBERS: Final = frozenset(
     ("origin_partition", "origin_offset", "origin_timestamp", "first_received", "attempt")
-) | {"due", "not_before", "unhandled_since"}
-_SMALL: Final = ("origin_partition", "attempt")
+) | {"due", "not_before", "unhandled_since", "replay_count"}
+_SMALL: Final = ("origin_partition", "attempt", "replay_count")
 _SIGNED: Final = ("origin_timestamp",)
 """Kafka accepts times before 1970."""
 # Kafka's partitions have 32 bits, its offsets and times 64; so do Spark's columns.

@@ -1,11 +1,13 @@
 """Fingerprints: what failures with the same cause have in common, whatever their records.
 
 A fingerprint holds nothing that differs from record to record, or from one release of the code to
-the next: no messages, no line numbers. Pure: it only looks at the exception.
+the next: no messages, no line numbers. Its id is in log lines and, as `redrive-error-group`, in
+headers. Messages tell apart what one fingerprint holds: by their pattern. Pure.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from hashlib import blake2s
 from types import TracebackType
 from typing import Final
 
+_VERSION: Final = "1"
+"""The first digit of an id: another one says that ids are made in another way since then."""
 _DEEPEST: Final = 20
 """How many frames are kept: the innermost."""
 _SHOWN: Final = 3
@@ -32,12 +36,13 @@ class Fingerprint:
     """The class of the error; for a group, also those of its members."""
     frames: tuple[str, ...] = ()
     """Where it was raised: `module:function` of the user's own code, outermost first."""
+    known: str = ""
+    """Its id, if that is all there is: the header of a record that failed in another process."""
 
     @property
     def id(self) -> str:
-        """A short id, the same in all processes and forever."""
-        told = "\n".join((self.reason, self.error, *self.frames))
-        return blake2s(told.encode(errors="backslashreplace"), digest_size=6).hexdigest()
+        """16 hexadecimal digits, the same in all processes and forever."""
+        return self.known or grouped(_digest("\n".join((self.error, *self.frames))), self.reason)
 
     @property
     def where(self) -> str:
@@ -54,6 +59,31 @@ def fingerprint(
     the app's handlers, with all modules of their packages.
     """
     return Fingerprint(reason, error_name(error), _frames(error, own))
+
+
+def grouped(cause: str, reason: str) -> str:
+    """The id of a fingerprint with a reason, given that of the same without one."""
+    return _digest(f"{reason}\n{cause}") if reason else cause
+
+
+def _digest(text: str) -> str:
+    data = text.encode(errors="backslashreplace")
+    return _VERSION + blake2s(data, digest_size=8).hexdigest()[1:]
+
+
+def pattern(message: str) -> str:
+    """What messages of one kind have in common: without numbers, ids and quoted text."""
+    plain = _TOKENS.sub(_taken_out, _QUOTED.sub("<text>", message))
+    return " ".join(plain.split())
+
+
+_QUOTED: Final = re.compile(r"""(?<!\w)'[^']*'(?!\w)|"[^"]*"|`[^`]*`""")
+_TOKENS: Final = re.compile(r"[+-]?\w*\d\w*(?:[-.,:/]\w*\d\w*|-\w+)*|(?:\w+-)+\w*\d\w*")
+"""Words with a digit in them: numbers, times, addresses, hexadecimal, UUIDs, `order-4711`."""
+
+
+def _taken_out(found: re.Match[str]) -> str:
+    return "<n>" if not re.search(r"[^\W\d_]", found[0]) else "<id>"
 
 
 def error_name(error: BaseException) -> str:

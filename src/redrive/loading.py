@@ -7,6 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from redrive import sources
 from redrive.app import App
@@ -19,9 +20,7 @@ def load_app(target: str, folder: Path | None = None) -> App:
     If its text has changed since this process imported it, it is imported again.
     """
     module_name, name = _split(target)
-    place = str(folder or Path.cwd())
-    if place not in sys.path:
-        sys.path.insert(0, place)
+    place = _import_path(folder)
     sources.forget_changed(module_name)
     module = _import(module_name, place)
     sources.remember(module_name)
@@ -31,6 +30,22 @@ def load_app(target: str, folder: Path | None = None) -> App:
             f"{target} is {_article(type(found).__name__)}, not an App{_hint(module)}"
         )
     return found
+
+
+def load_object(target: str, what: str) -> Any:
+    """Import the module, and return whatever has that name in it: a function, a dict."""
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name:
+        raise ConfigurationError(f"{target} does not name {what}: write module:name")
+    return _attribute(_import(module_name, _import_path(None)), name)
+
+
+def _import_path(folder: Path | None) -> str:
+    """The working directory, from which modules are imported too."""
+    place = str(folder or Path.cwd())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    return place
 
 
 def target_of(app: App) -> str:

@@ -14,14 +14,16 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from redrive.app import App
-from redrive.topics import topic_names
+from redrive.topics import all_topic_names
 
-Purpose = Literal["run", "relay", "topics", "topics --apply"]
-"""`redrive run` on either engine, `redrive relay`, `redrive topics` without and with --apply."""
+Purpose = Literal["run", "relay", "topics", "topics --apply", "dead", "dead replay"]
+"""`redrive run` on either engine, `redrive relay`, `redrive topics` without and with --apply,
+`redrive dead` to look at letters, and to replay or discard them."""
 Resource = Literal["topic", "group", "transactional-id"]
 Role = Literal[
-    "source topics", "delay topics", "dead topic", "outbound topics", "group", "transactional ids"
-]
+    "source topics", "delay topics", "dead topic", "state topic", "outbound topics", "group",
+    "transactional ids",
+]  # fmt: skip
 Operation: TypeAlias = Literal[
     "READ", "WRITE", "CREATE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"
 ]
@@ -33,6 +35,7 @@ _LOOKING: Final[dict[Role, tuple[Operation, ...]]] = {"outbound topics": ("DESCR
 _APPLYING: Final[dict[Role, tuple[Operation, ...]]] = {
     "delay topics": ("CREATE", "ALTER", "ALTER_CONFIGS"),
     "dead topic": ("CREATE", "ALTER", "ALTER_CONFIGS"),
+    "state topic": ("CREATE", "ALTER", "ALTER_CONFIGS"),
     "outbound topics": ("DESCRIBE", "CREATE"),
 }
 
@@ -68,6 +71,10 @@ def permissions(app: App, purpose: Purpose = "run") -> list[Permission]:
             return list(_of_topics(app, _LOOKING))
         case "topics --apply":
             return list(_of_topics(app, _APPLYING))
+        case "dead":
+            return list(_of_dead(app, ("READ",)))
+        case "dead replay":
+            return [*_of_dead(app, ("READ", "WRITE")), *_of_replay(app)]
 
 
 def lacking(needed: Iterable[Permission], allowed: Granted) -> list[Permission]:
@@ -117,8 +124,24 @@ def _of_run(app: App) -> Iterable[Permission]:
         yield Permission("transactional ids", "transactional-id", prefix, ("WRITE",), prefixed=True)
 
 
+def _of_dead(app: App, on_state: tuple[Operation, ...]) -> Iterable[Permission]:
+    yield _topic("dead topic", app.dead_topic, ("READ",))
+    yield _topic("state topic", app.state_topic, on_state)
+
+
+def _of_replay(app: App) -> Iterable[Permission]:
+    """To write copies where the app reads them, and to see what became of them."""
+    for name, handler in app.handlers.items():
+        direct = not app.delay_topics or handler.retry.redeliver == "origin"
+        yield _topic("source topics", name, ("READ", "WRITE") if direct else ("READ",))
+    yield _delays(app.name, ("READ", "WRITE") if app.delay_topics else ("READ",))
+    yield Permission("group", "group", app.name, ("DESCRIBE",))
+    prefix = transactional_prefix(app.name)
+    yield Permission("transactional ids", "transactional-id", prefix, ("WRITE",), prefixed=True)
+
+
 def _of_topics(app: App, operations: Mapping[Role, tuple[Operation, ...]]) -> Iterable[Permission]:
-    for role, name in _others(app, topic_names(app)):
+    for role, name in _others(app, all_topic_names(app)):
         yield _topic(role, name, operations.get(role, _SETTINGS))
     yield _delays(app.name, operations.get("delay topics", _SETTINGS))
 
@@ -128,6 +151,8 @@ def _others(app: App, among: Collection[str]) -> Iterable[tuple[Role, str]]:
     yield from (("source topics", name) for name in app.handlers if name in among)
     if app.dead_topic in among:
         yield ("dead topic", app.dead_topic)
+    if app.state_topic in among:
+        yield ("state topic", app.state_topic)
     yield from (("outbound topics", name) for name in app.outbound_topics if name in among)
 
 

@@ -6,7 +6,7 @@ contract suite runs against both (`tests/contract`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from redrive.errors import PublishError, RedriveError
@@ -78,6 +78,17 @@ class Publisher(Protocol):
         ...
 
 
+class Owner(Protocol):
+    """Writes messages, all or nothing, until somebody else takes over what it owns."""
+
+    def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
+        """Write all of them and commit the progress, in one transaction.
+
+        FencedError if somebody has taken over; PublishError names those that were refused.
+        """
+        ...
+
+
 class Log(Protocol):
     """Reads messages: committed ones only, never past an open transaction."""
 
@@ -99,6 +110,13 @@ class Log(Protocol):
 
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
         """The records with start <= offset < end. Offsets may have gaps, also at the end."""
+        ...
+
+    def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
+        """The same as they arrive, so that a large range need not be held in memory.
+
+        A batch may be empty.
+        """
         ...
 
 

@@ -5,7 +5,8 @@ Pure: turns an app and the topics as they are into a plan. `apply` carries it ou
 - Delay topics timestamp records on arrival (LogAppendTime), keep them longer than their delay plus
   an outage, and are never compacted: two parked records of one key are two records.
 - Delay and dead topics accept whatever the source topics accept, with redrive's headers on top.
-- The dead topic keeps its records until somebody has looked at them.
+- The dead topic keeps its records until somebody has looked at them; what was done about them is in
+  the state topic, which is compacted and needs only one partition. No run needs that.
 - Outbound topics exist, if the app declares them; their settings are up to their readers.
 """
 
@@ -20,7 +21,7 @@ from redrive.durations import text
 from redrive.errors import RedriveError
 from redrive.ports import Topics, TopicState
 
-Role = Literal["source", "outbound", "delay", "dead"]
+Role = Literal["source", "outbound", "delay", "dead", "state"]
 Weight = Literal["wrong", "note"]
 """Something wrong would lose records or stop a run; a note is only worth knowing."""
 
@@ -130,6 +131,11 @@ def topic_names(app: App) -> list[str]:
     return [*app.handlers, *app.outbound_topics, *app.delay_topics, app.dead_topic]
 
 
+def all_topic_names(app: App) -> list[str]:
+    """The same, and those that only operators need."""
+    return [*topic_names(app), app.state_topic]
+
+
 def plan_topics(
     app: App,
     described: Mapping[str, TopicState],
@@ -147,6 +153,7 @@ def plan_topics(
         **{name: ("delay", _own(standard, standard.delay_rules(delay + outage, delay)))
            for name, delay in app.delay_topics.items()},
         app.dead_topic: ("dead", _own(standard, standard.dead_rules())),
+        app.state_topic: ("state", _state(standard)),
     }  # fmt: skip
     return Plan(
         app.name,
@@ -248,6 +255,25 @@ class _Standard:
             *self._common_rules("dead"),
         ]
 
+    def state_rules(self) -> list[_Rule]:
+        return [
+            _Rule(
+                "cleanup.policy",
+                "compact",
+                "compact".__eq__,
+                "what was done about dead letters would be forgotten, and they replayed twice",
+            ),
+            self._in_sync_rule("states of dead letters"),
+        ]
+
+    def _in_sync_rule(self, what: str) -> _Rule:
+        return _Rule(
+            "min.insync.replicas",
+            str(self.in_sync),
+            lambda now: int(now) >= self.in_sync,
+            f"{what} would be less safe than records in their source topic",
+        )
+
     def _common_rules(self, kind: str) -> list[_Rule]:
         least = self.message_bytes
         return [
@@ -270,12 +296,7 @@ class _Standard:
                 "the largest record of a source topic would not fit once redrive's headers are"
                 " added",
             ),
-            _Rule(
-                "min.insync.replicas",
-                str(self.in_sync),
-                lambda now: int(now) >= self.in_sync,
-                f"{kind} records would be less safe than in their source topic",
-            ),
+            self._in_sync_rule(f"{kind} records"),
         ]
 
 
@@ -305,6 +326,22 @@ def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
                 f"replication factor is {state.replication}, but its source topics have"
                 f" {standard.replication}: raise it with kafka-reassign-partitions"
             )
+
+    return check
+
+
+def _state(standard: _Standard) -> _Check:
+    """The check of the state topic: without it, dead letters can only be looked at."""
+    rules = standard.state_rules()
+
+    def check(name: str, state: TopicState | None) -> Iterator[Problem]:
+        if state is None:
+            config = {rule.key: rule.value for rule in rules}
+            create = Create(name, 1, config, standard.replication)
+            text = "missing: dead letters can be looked at, but neither replayed nor discarded"
+            yield Problem(text, create, "note")
+            return
+        yield from _settings(name, state, rules)
 
     return check
 

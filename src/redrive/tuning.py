@@ -53,6 +53,35 @@ LOOP_ANSWERS_WITHIN: Final = 5.0
 """Seconds in which an event loop answers at the end. Larger: one that is blocked delays the end.
 Smaller: a busy one is left behind, with its resources open."""
 
+HISTORY_ATTEMPTS: Final = 10
+"""Failed attempts that travel with a record, the last ones. Larger: larger headers, of which every
+parked and dead record has some. Smaller: the time line of a dead letter begins later."""
+
+# Dead letters
+
+DEAD_GROUPS: Final = 1000
+"""Groups that are told apart in one scan. Larger: memory, and lists that nobody reads. Smaller:
+rare causes disappear among the others."""
+DEAD_PATTERNS: Final = 20
+"""Patterns of messages, and origin topics, that are told apart within a group. Larger: memory for
+each group. Smaller: kinds of messages disappear among the others."""
+
+DEAD_DIFFERENCES: Final = 3
+"""Letters of which a dry run shows what a fix changes. Larger: more to read. Smaller: less is seen
+before anything is written."""
+DEAD_STEP: Final = 5000
+"""Letters that a replay looks at before it commits how far it has come, also if it leaves them out.
+Larger: a crash repeats more looking. Smaller: more transactions for nothing."""
+DEAD_BYTES: Final = 4_000_000
+"""Bytes of copies in one transaction of a replay. Larger: it may not end in its time. Smaller: more
+transactions."""
+DEAD_LOOK_EVERY: Final = 2.0
+"""Seconds between two looks at what became of the copies of a replay. Larger: it stops later.
+Smaller: more reading of delay topics and the dead topic."""
+RAMP_PATIENCE: Final = 600.0
+"""Seconds that a replay waits until the copies of one step of its ramp are handled, beyond their
+delay. Larger: a job waits longer for an app that does not run. Smaller: a busy app stops it."""
+
 # Delivery
 
 UNIT_END_AGAIN: Final = 1.0

@@ -107,7 +107,8 @@ def _own(
 def _of_handler(app: App, handler: Handler) -> Iterator[str]:
     if not (isinstance(handler.topic, str) and is_topic_name(handler.topic)):
         yield "that is not a valid Kafka topic name"
-    if handler.topic == app.dead_topic or handler.topic in app.delay_topics:
+    own = (app.dead_topic, app.state_topic)
+    if handler.topic in own or handler.topic in app.delay_topics:
         yield "that is one of the app's own topics; rename the app"
     first = "record" if handler.batch is None else "records"
     taken = ["frame"] if handler.is_frame else [first, "ctx"]

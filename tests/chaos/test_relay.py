@@ -56,7 +56,7 @@ def test_a_topic_without_a_leader_does_not_hold_up_the_others(redrive_prefix):
                 post.send(Write(healthy, b"later", b"%d" % n))
                 wait_for("a later row", lambda: post.count(healthy) > before + 1 + n)  # noqa: B023 -- likewise
             assert post.count(healthy) == before + 4
-            assert "no leader" in relay.refusals.reasons()[sick][1]
+            assert "no leader" in relay.held_back.reasons()[sick][1]
             gone.start()
             wait_for("the sick topic's row", lambda: post.waiting() == 0)
         assert post.arrived(sick)[-1].value == b"waits"

@@ -148,7 +148,10 @@ def declared_options(command) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_options_of_commands_and_their_defaults(command):
-    assert sorted(shown_options(command)) == sorted(declared_options(COMMANDS[command]))
+    declared, shown = declared_options(COMMANDS[command]), shown_options(command)
+    if command.startswith("redrive dead "):  # what they share is shown once
+        shown += [each for each in shown_options("redrive dead") if each in declared]
+    assert sorted(shown) == sorted(declared)
 
 
 @pytest.mark.parametrize("panel", ["Spark only", "Worker only"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,8 @@ from redrive.envelope import (
     parse,
     user_headers,
 )
+from redrive.history import ERROR_BYTES, attempts
+from redrive.tuning import HISTORY_ATTEMPTS
 
 OURS = {
     "redrive-app": "items",
@@ -113,10 +117,17 @@ def test_fifty_hops_do_not_make_the_headers_grow():
     headers = ENVELOPE.headers(user)
     size = sum(len(name) + len(value or b"") for name, value in headers)
     for _ in range(50):
-        failed = parse(headers).failed(ValueError("no"), trace=False)
+        before = parse(headers)
+        failed = replace(before, attempt=before.attempt + 1).failed(
+            ValueError("no"), at=1_751_371_696_789, group="1" * 16
+        )
         headers = failed.headers(user_headers(headers))
-    assert len(headers) == len(ENVELOPE.headers(user)) - 1  # without the trace
-    assert sum(len(name) + len(value or b"") for name, value in headers) <= size
+    assert len(headers) == len(ENVELOPE.headers(user)) + 1  # group and history, but no trace
+    history = HISTORY_ATTEMPTS * (ERROR_BYTES + 40)
+    assert sum(len(name) + len(value or b"") for name, value in headers) <= size + history
+    assert [each.attempt for each in attempts(failed.history)] == [
+        *range(failed.attempt - HISTORY_ATTEMPTS + 1, failed.attempt + 1)
+    ]
 
 
 def test_a_record_seen_for_the_first_time_knows_its_origin_and_has_one_attempt():
@@ -229,7 +240,7 @@ class NotText(Exception):
     ],
 )
 def test_the_error_is_text_of_bounded_size_whatever_was_raised(error, kind, message):
-    failed = ENVELOPE.failed(error)
+    failed = ENVELOPE.failed(error, at=9)
     assert failed.error_type.endswith(kind)
     assert failed.error_message == message
     assert failed.error_trace is None
@@ -238,7 +249,7 @@ def test_the_error_is_text_of_bounded_size_whatever_was_raised(error, kind, mess
 @given(st.text(), st.text())
 def test_error_headers_are_at_most_one_kibibyte_and_can_be_read_back(start, filling):
     error = type("E" * 2000, (Exception,), {})(start + filling * 500)
-    failed = ENVELOPE.failed(error, trace=True)
+    failed = ENVELOPE.failed(error, at=9, trace=True)
     for name, value in failed.headers(()):
         assert len(value) <= (ERROR_TRACE_BYTES if name.endswith("trace") else ERROR_MESSAGE_BYTES)
     assert parse(failed.headers(())) == failed
@@ -247,5 +258,5 @@ def test_error_headers_are_at_most_one_kibibyte_and_can_be_read_back(start, fill
 def test_a_stack_trace_travels_only_when_asked_for():
     with pytest.raises(ZeroDivisionError) as raised:
         1 / 0  # noqa: B018 -- it is the error that counts
-    assert "Traceback" in ENVELOPE.failed(raised.value, trace=True).error_trace
-    assert ENVELOPE.failed(raised.value).error_trace is None
+    assert "Traceback" in ENVELOPE.failed(raised.value, at=9, trace=True).error_trace
+    assert ENVELOPE.failed(raised.value, at=9).error_trace is None

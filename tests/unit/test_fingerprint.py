@@ -8,7 +8,7 @@ import pytest
 
 from redrive import Retry
 from redrive.errors import Undecodable
-from redrive.fingerprint import Fingerprint, error_name, fingerprint
+from redrive.fingerprint import Fingerprint, error_name, fingerprint, grouped, pattern
 
 HERE = __name__
 
@@ -103,4 +103,40 @@ def test_a_group_is_named_by_its_members_each_once():
 
 
 def test_its_short_name_is_the_same_everywhere_and_for_ever():
-    assert Fingerprint("exhausted", "KeyError", ("shop:handle",)).id == "b4cbb05b3d95"
+    assert Fingerprint("exhausted", "KeyError", ("shop:handle",)).id == "149220fff1bec9e1"
+
+
+def test_the_first_digit_of_its_id_is_the_version_of_how_it_is_made():
+    ids = [Fingerprint("", f"Error{number}").id for number in range(50)]
+    assert {each[0] for each in ids} == {"1"}
+    assert {len(each) for each in ids} == {16}
+    assert len(set(ids)) == 50
+
+
+def test_a_reason_can_be_added_to_the_id_of_a_cause_that_is_known_by_nothing_else():
+    cause, dead = (
+        Fingerprint("", "KeyError", ("a:b",)),
+        Fingerprint("expired", "KeyError", ("a:b",)),
+    )
+    assert grouped(cause.id, "expired") == dead.id != cause.id
+    assert Fingerprint("expired", "KeyError", known=dead.id).id == dead.id
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("item 17 of order-4711 is missing", "item <n> of <id> is missing"),
+        ("no price for 'Blue Shoes, 42'", "no price for <text>"),
+        ('field "total" is -3.50, not above 0', "field <text> is <n>, not above <n>"),
+        ("it isn't there, and that's it", "it isn't there, and that's it"),
+        ("<Order at 0x7f3a9c>", "<Order at <id>>"),
+        ("6f1c7a52-9f0e-4d7e-8a0b-3f6f2f1f9f00 timed out", "<id> timed out"),
+        ("de305d54-75b4-431b-adb2-eb6b9e546014 gone", "<id> gone"),
+        ("2025-07-01T12:08:16.789Z is past", "<id> is past"),
+        ("127.0.0.1:5432 refused\n  after 3 tries", "<n> refused after <n> tries"),
+        ("sha256 e3b0c442 differs", "<id> <id> differs"),
+        ("", ""),
+    ],
+)
+def test_messages_of_one_kind_have_one_pattern(message, found):
+    assert pattern(message) == found

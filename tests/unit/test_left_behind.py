@@ -10,7 +10,7 @@ from redrive import App, RetryPolicy
 from redrive.engines import left_behind
 from redrive.kafka.errors import NotAllowedError
 from redrive.ports import Position
-from redrive.processing.notes import TOPIC, with_note
+from redrive.processing.progress.notes import TOPIC, with_note
 from redrive.record import TopicPartition
 
 END = 10

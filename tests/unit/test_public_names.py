@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import redrive
+import redrive.dead
 import redrive.testing
 import redrive.worker
 from redrive import ConfigurationError, RedriveError
@@ -35,6 +36,23 @@ PUBLIC = {
     "optional",
 }
 TESTING = {"Attempt", "Kept", "MemoryBroker", "Simulation", "VirtualClock"}
+DEAD = {
+    "DIALECTS",
+    "DeadLetters",
+    "Detail",
+    "Filter",
+    "Found",
+    "Group",
+    "Letter",
+    "Operation",
+    "Operator",
+    "Options",
+    "Plan",
+    "Scanned",
+    "Stats",
+    "open_letters",
+    "open_operator",
+}
 WORKER = {
     "BrokerError",
     "NotAllowedError",
@@ -50,7 +68,12 @@ WORKER = {
 
 @pytest.mark.parametrize(
     ("module", "names"),
-    [(redrive, PUBLIC), (redrive.testing, TESTING), (redrive.worker, WORKER)],
+    [
+        (redrive, PUBLIC),
+        (redrive.dead, DEAD),
+        (redrive.testing, TESTING),
+        (redrive.worker, WORKER),
+    ],
 )
 def test_the_public_names_are_these_and_no_others(module, names):
     assert set(module.__all__) == names

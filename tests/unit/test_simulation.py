@@ -70,13 +70,16 @@ def test_the_sequence_runs_at_exactly_its_times_then_is_dead_with_every_header_r
         }
         parked = [record for topic in sim.app.delay_topics for record in sim.sent(topic)]
         for record in parked:
-            own = {"redrive-attempt", "redrive-due"}
+            own = {"redrive-attempt", "redrive-due", "redrive-error-group", "redrive-history"}
             assert (record.key, record.value, record.headers[:3]) == (b"\xffk", b"\x00v", USER)
             headers = dict(record.headers[3:])
             assert {name: headers[name] for name in headers if name not in own} == known
         [dead] = sim.sent("items.dead")
         assert (dead.key, dead.value, dead.headers[:3]) == (b"\xffk", b"\x00v", USER)
-        assert dict(dead.headers[3:]) == {
+        headers = dict(dead.headers[3:])
+        assert len(headers.pop("redrive-error-group")) == 16
+        assert headers.pop("redrive-history").count(b" RuntimeError") == 7
+        assert headers == {
             **known,
             "redrive-attempt": b"7",
             "redrive-dead-reason": b"exhausted",

@@ -18,6 +18,7 @@ from redrive.topics import (
     Configure,
     Create,
     Grow,
+    all_topic_names,
     apply,
     plan_topics,
     topic_names,
@@ -50,7 +51,22 @@ RIGHT = {
     "shop.retry.5s": topic(**DELAY),
     "shop.retry.1h": topic(**DELAY),
     "shop.dead": topic(**DEAD),
+    "shop.dead.state": topic(partitions=1, cleanup_policy="compact"),
 }
+
+
+def test_a_missing_state_topic_is_a_note_that_is_applied_and_no_run_needs_it():
+    described = {name: state for name, state in RIGHT.items() if name != "shop.dead.state"}
+    [problem] = problems(described, "shop.dead.state")
+    assert problem.weight == "note"
+    assert isinstance(problem.fix, Create)
+    assert (problem.fix.partitions, problem.fix.config["cleanup.policy"]) == (1, "compact")
+    assert "shop.dead.state" not in topic_names(make_app())
+
+
+def test_a_state_topic_that_forgets_is_wrong():
+    [problem] = problems({**RIGHT, "shop.dead.state": topic(partitions=1)}, "shop.dead.state")
+    assert (problem.weight, "replayed twice" in problem.text) == ("wrong", True)
 
 
 def problems(described, name, app=None, **options):
@@ -74,8 +90,9 @@ def test_all_right():
         ("shop.retry.5s", "delay"),
         ("shop.retry.1h", "delay"),
         ("shop.dead", "dead"),
+        ("shop.dead.state", "state"),
     ]
-    assert topic_names(make_app()) == [topic.name for topic in plan.topics]
+    assert all_topic_names(make_app()) == [topic.name for topic in plan.topics]
 
 
 # What is missing
@@ -330,7 +347,7 @@ def test_one_failure_does_not_keep_the_others_from_being_done(broker):
     broker.create("shop.retry.5s")  # somebody was faster
     answers = [error for _, error in apply(plan, broker)]
     assert "already exists" in str(answers[0])
-    assert answers[1:] == [None, None]
+    assert answers[1:] == [None, None, None]
 
 
 def test_the_same_for_programs(broker):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from redrive.cli import demo, doctor, ledger, local, prove, relay, run, topics
+from redrive.cli import dead, dead_replay, demo, doctor, ledger, local, prove, relay, run, topics
 
 app = typer.Typer(
     name="redrive",
@@ -15,6 +15,8 @@ app = typer.Typer(
 )
 app.add_typer(local.app, name="local")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(dead.app, name="dead")
+dead_replay.add_to(dead.app)
 app.command()(run.run)
 app.command()(relay.relay)
 app.command()(prove.prove)

@@ -19,7 +19,7 @@ from redrive.guarantees import GUARANTEES
 from redrive.loading import load_app
 from redrive.permissions import Purpose, kafka_acls, permissions
 from redrive.ports import Topics
-from redrive.topics import Fix, Plan, TopicPlan, apply, plan_topics, topic_names
+from redrive.topics import Fix, Plan, TopicPlan, all_topic_names, apply, plan_topics
 
 Applied = Sequence[tuple[Fix, RedriveError | None]]
 
@@ -79,7 +79,7 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
 
 def grants(app: App, user: str) -> Iterator[str]:
     """The commands that grant a user everything that this app may need, by purpose."""
-    purposes: list[Purpose] = ["run", "topics", "topics --apply"]
+    purposes: list[Purpose] = ["run", "topics", "topics --apply", "dead", "dead replay"]
     if GUARANTEES[app.delivery].outbox:
         purposes.insert(1, "relay")
     for purpose in purposes:
@@ -95,7 +95,7 @@ def look(
     app: App, port: Topics, *, outage: int, do_apply: bool = False, create_sources: bool = False
 ) -> tuple[Plan, Applied]:
     """The final plan, and what was applied on the way."""
-    names = topic_names(app)
+    names = all_topic_names(app)
     applied: list[tuple[Fix, RedriveError | None]] = []
     plan = plan_topics(app, port.describe(names), outage=outage, create_sources=create_sources)
     # At most twice: once the sources exist, the app's own topics may need more.

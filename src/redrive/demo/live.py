@@ -16,7 +16,7 @@ from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.record import Record, TopicPartition, Write
-from redrive.topics import OUTAGE, apply, plan_topics, topic_names
+from redrive.topics import OUTAGE, all_topic_names, apply, plan_topics, topic_names
 
 OUTBOUND = "item.updated"
 Pair = tuple[bytes | None, bytes | None]
@@ -28,7 +28,9 @@ def prepare(settings: Settings, database: str) -> None:
     """Create the topics and the table."""
     port = KafkaTopics(settings)
     for _ in range(2):  # delay topics are modelled on their sources, once those exist
-        plan = plan_topics(app, port.describe(topic_names(app)), outage=OUTAGE, create_sources=True)
+        plan = plan_topics(
+            app, port.describe(all_topic_names(app)), outage=OUTAGE, create_sources=True
+        )
         list(apply(plan, port))
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table item (id text primary key, status text not null)")

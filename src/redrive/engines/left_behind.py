@@ -16,7 +16,7 @@ from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position
-from redrive.processing.notes import RUN, TOPIC, noted
+from redrive.processing.progress.notes import RUN, TOPIC, noted
 from redrive.record import TopicPartition, partitions_of
 
 

@@ -115,7 +115,7 @@ def _numbered(records: Iterable[Record]) -> list[Record]:
 def _parked(record: Record, app: App, attempt: int, error: Exception | None, now: int) -> Record:
     message_id = ids.from_origin(_TOPIC_ID, record.partition, record.offset)
     made = envelopes.fresh(record, app=app.name, message_id=message_id, now=now)
-    made = replace(made if error is None else made.failed(error), attempt=attempt)
+    made = replace(made if error is None else made.failed(error, at=now), attempt=attempt)
     return Record(*record._replace(headers=made.headers(record.headers)))
 
 

@@ -210,7 +210,7 @@ def test_with_an_outbox_a_run_and_its_relay_need_what_is_listed_for_each(world, 
         world.stack.users.revoke(name, needed)
         world.send("in", b"more")
         world.wait(run, "one more is done", lambda: waiting(database) == 1)
-        assert f"grant {needed[0]};" in str(relayed().refusals.reasons())
+        assert f"grant {needed[0]};" in str(relayed().held_back.reasons())
         world.stack.users.grant(name, needed)
         relayed()
         assert sorted(world.values("out")) == [b"good", b"later", b"more"]

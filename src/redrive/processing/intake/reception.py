@@ -103,7 +103,8 @@ class Reception:
         judged = self._judged(record)
         known = judged.envelope if isinstance(judged, classification.Ours) else None
         seen = record if known is None else envelopes.at_origin(record, known)
-        envelope = (known or self._scope.envelopes.at_origin(record, now)).failed(error)
+        envelope = known or self._scope.envelopes.at_origin(record, now)
+        envelope = self._verdicts.with_error(envelope, seen, error, now)
         report = Report()
         report.outcomes.append(
             bury_or_discard(self._app, Subject(record.offset, seen, envelope), decision, error)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive import envelope as envelopes
 from redrive.envelope import Envelope, bounded, text_of
+from redrive.errors import PastError
 from redrive.fingerprint import Fingerprint, fingerprint
+from redrive.handler import name_of
 from redrive.logs import one_line, shortened
 from redrive.processing.outcomes.report import Outcome
 
@@ -36,6 +38,8 @@ MOST: Final = 50
 """Causes that are told apart before somebody takes them; those beyond are counted together."""
 _MESSAGE: Final = 500
 _TRACE: Final = 8192
+_GROUP: Final = 200
+"""Bytes of the name that an app gives a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Seen:
         """And back."""
         cause = told["cause"]
         found = cause["fingerprint"]
-        made = Fingerprint(found["reason"], found["error"], tuple(found["frames"]))
+        made = Fingerprint(**{**found, "frames": tuple(found["frames"])})
         return cls(**{**told, "cause": Cause(cause["kind"], cause["topic"], made)})
 
 
@@ -86,6 +90,8 @@ class Tally:
         self._app = app
         self._own: frozenset[str] | None = None
         self._seen: dict[Cause, Seen] = {}
+        self._misnamed = False
+        """Whether it was logged that the app's own fingerprint function fails."""
         self._lock = Lock()
 
     def __bool__(self) -> bool:
@@ -105,13 +111,10 @@ class Tally:
         reason: str = "",
     ) -> None:
         """Take note of a failure."""
-        if error is None:  # of an attempt before this one, as far as the envelope tells
-            known = "" if envelope is None else envelope.error_type or ""
-            found = Fingerprint(reason, known)
+        if error is None or isinstance(error, PastError):  # as far as the envelope tells
+            found = _known(reason, envelope)
         else:
-            if self._own is None:
-                self._own = own_modules(self._app)
-            found = fingerprint(error, reason, self._own)
+            found = self.fingerprint(record, error, reason)
         cause = Cause(kind, record.topic, found)
         with self._lock:
             if cause not in self._seen and len(self._seen) >= MOST:
@@ -122,6 +125,32 @@ class Tally:
             seen.count += 1
         if log.isEnabledFor(logging.DEBUG):
             _log_one(seen, record, error)
+
+    def fingerprint(self, record: Record, error: BaseException, reason: str = "") -> Fingerprint:
+        """What a failure has in common with others: as the app says, or by its class and place."""
+        given = self._named(record, error)
+        if given is not None:
+            return Fingerprint(reason, given)
+        if self._own is None:
+            self._own = own_modules(self._app)
+        return fingerprint(error, reason, self._own)
+
+    def _named(self, record: Record, error: BaseException) -> str | None:
+        """What the app calls the group; None where it says nothing, or cannot."""
+        if self._app.name_group is None:
+            return None
+        try:
+            given = self._app.name_group(record, error)
+            return None if given is None else one_line(bounded(given, _GROUP))
+        except Exception as mistake:  # noqa: BLE001 -- a user's function may raise anything
+            if not self._misnamed:
+                name = name_of(self._app.name_group)
+                said = f"{type(mistake).__name__}: {text_of(mistake)}"
+                log.warning(
+                    "fingerprint %s failed (%s): failures are grouped without it", name, said
+                )
+            self._misnamed = True
+            return None
 
     def take(self) -> list[Seen]:
         """What was counted since the last time."""
@@ -158,10 +187,16 @@ def _module(function: Callable[..., Any]) -> str:
     return getattr(inspect.unwrap(function), "__module__", None) or type(function).__module__
 
 
+def _known(reason: str, envelope: Envelope | None) -> Fingerprint:
+    if envelope is None:
+        return Fingerprint(reason, "")
+    return Fingerprint(reason, envelope.error_type or "", known=envelope.error_group or "")
+
+
 def _described(
     cause: Cause, record: Record, envelope: Envelope | None, error: BaseException | None
 ) -> Seen:
-    if error is None:
+    if error is None or isinstance(error, PastError):
         message = "" if envelope is None else envelope.error_message or ""
     else:
         message = text_of(error)

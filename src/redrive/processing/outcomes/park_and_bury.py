@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from redrive.decisions import Bury, Discard, Park
 from redrive.envelope import Envelope, user_headers
+from redrive.fingerprint import Fingerprint, grouped
 from redrive.processing.outcomes.report import Outcome, Subject
 from redrive.record import Record, Write
 
@@ -61,12 +62,24 @@ def bury_or_discard(
 ) -> Outcome:
     """To the dead topic; or nowhere, where the policy says so."""
     offset, record, envelope = subject
-    last = replace(envelope, due=None, not_before=None, dead_reason=decision.reason)
+    last = replace(
+        envelope,
+        due=None,
+        not_before=None,
+        dead_reason=decision.reason,
+        error_group=_group(envelope, decision.reason),
+    )
     if isinstance(decision, Discard):
         given = tuple(sends)
         return Outcome("discard", offset, record, given, decision.reason, last, error, given)
     writes = (*sends, _write(app.dead_topic, record, last))
     return Outcome("bury", offset, record, writes, decision.reason, last, error, tuple(sends))
+
+
+def _group(envelope: Envelope, reason: str) -> str:
+    """The fingerprint of a dead letter: the same whichever process buries it, and when."""
+    cause = envelope.error_group or Fingerprint("", envelope.error_type or "").id
+    return grouped(cause, reason)
 
 
 def _write(topic: str, record: Record, envelope: Envelope) -> Write:

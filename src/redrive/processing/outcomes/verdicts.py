@@ -17,7 +17,7 @@ from redrive.processing.outcomes.envelopes import Envelopes
 from redrive.processing.outcomes.park_and_bury import bury_or_discard, hop, park
 from redrive.processing.outcomes.report import Outcome, Report, Subject
 from redrive.processing.work import DUPLICATE, Ending, Result, TakenCareOf, Work
-from redrive.record import Write
+from redrive.record import Record, Write
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -63,10 +63,10 @@ class Verdicts:
         """Decide; returns the steady time until which the record waits to be called again."""
         if work.ending is not None and not isinstance(error, NoIdError):
             return self._recovery_failed(work, work.ending, error, now, report)
-        envelope = self._identified(work, error, report)
+        envelope = self._identified(work, error, now, report)
         if envelope is None:
             return None
-        work.envelope = envelope = envelope.failed(error, trace=self._app.error_traces)
+        work.envelope = envelope = self.with_error(envelope, work.record, error, now)
         if (reason := _hopeless(error)) is not None:
             return self._at_once(work, decisions.Bury(reason), error, now, report)
         decision = work.handler.retry.decide(envelope, error, now, work.tries)
@@ -84,18 +84,20 @@ class Verdicts:
                 return self._at_once(work, decision, error, now, report)
         return None
 
-    def _identified(self, work: Work, error: BaseException, report: Report) -> Envelope | None:
+    def _identified(
+        self, work: Work, error: BaseException, now: int, report: Report
+    ) -> Envelope | None:
         """The envelope of a record that failed; None: it has no id, and has ended by that."""
         if isinstance(error, NoIdError):
             # Nothing of it can be called, its recovery neither: it would be the same each time.
-            self._no_id(work, error.__cause__ or error, report)
+            self._no_id(work, error.__cause__ or error, now, report)
             return None
         try:
             return self._envelopes.of(work)
         except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
             if isinstance(error, Undecodable):  # from whose data no id can be taken
                 return self._envelopes.at_origin(work.record, work.received)
-            self._no_id(work, _both(error, mistake), report)
+            self._no_id(work, _both(error, mistake), now, report)
             return None
 
     def _at_once(
@@ -152,9 +154,16 @@ class Verdicts:
             bury_or_discard(self._app, self.subject(work), decision, error, sends)
         )
 
-    def _no_id(self, work: Work, mistake: BaseException, report: Report) -> None:
+    def with_error(
+        self, envelope: Envelope, record: Record, error: BaseException, now: int
+    ) -> Envelope:
+        """The envelope of a record that failed, with the error and with what it belongs to."""
+        group = self._causes.fingerprint(record, error).id
+        return envelope.failed(error, at=now, group=group, trace=self._app.error_traces)
+
+    def _no_id(self, work: Work, mistake: BaseException, now: int, report: Report) -> None:
         known = work.envelope or self._envelopes.at_origin(work.record, work.received)
-        work.envelope = known.failed(mistake, trace=self._app.error_traces)
+        work.envelope = self.with_error(known, work.record, mistake, now)
         self._end(work, decisions.Bury("no-id"), mistake, report)
 
     def orphan(self, subject: Subject) -> Outcome:

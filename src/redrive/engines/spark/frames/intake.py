@@ -44,6 +44,7 @@ _NUMBERS: Final = {
     "due": "bigint",
     "not_before": "bigint",
     "unhandled_since": "bigint",
+    "replay_count": "int",
 }
 _SIGNED: Final = ("origin_timestamp",)
 _FIELDS: Final = envelopes.FIELDS

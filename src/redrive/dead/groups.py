@@ -1,0 +1,121 @@
+"""Groups: letters of one cause, counted. Bounded, however many letters there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from redrive.dead.letter import Letter
+from redrive.dead.states import State
+from redrive.tuning import DEAD_GROUPS, DEAD_PATTERNS
+
+OTHERS: Final = "(others)"
+
+
+@dataclass(slots=True)
+class Group:
+    """Letters of one cause."""
+
+    id: str
+    reason: str | None = None
+    error_type: str | None = None
+    count: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+    first: int | None = None
+    """When the first of them died, in milliseconds since 1970."""
+    last: int | None = None
+    topics: Counter[str] = field(default_factory=Counter)
+    """Where they come from."""
+    patterns: Counter[str] = field(default_factory=Counter)
+    """Their messages, without what differs from letter to letter."""
+    example: str = ""
+    """The place of one of them: the last one that was seen."""
+    message: str = ""
+    """The message of that one."""
+
+    def add(self, letter: Letter, state: State) -> None:
+        """Count one letter."""
+        self.count += 1
+        self.states[state] += 1
+        died = letter.died
+        if died is not None:
+            self.first = died if self.first is None else min(self.first, died)
+            self.last = died if self.last is None else max(self.last, died)
+        _count(self.topics, letter.origin_topic or "(unknown)")
+        _count(self.patterns, letter.pattern)
+        self.example, self.message = letter.place, letter.error_message or ""
+
+    def merge(self, other: Group) -> None:
+        """Count what another process has counted of the same group."""
+        self.count += other.count
+        self.states += other.states
+        self.first = min(filter(None, (self.first, other.first)), default=None)
+        self.last = max(filter(None, (self.last, other.last)), default=None)
+        for mine, theirs in ((self.topics, other.topics), (self.patterns, other.patterns)):
+            for name, count in theirs.items():
+                _count(mine, name, count)
+        self.example, self.message = other.example, other.message
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "group": self.id,
+            "reason": self.reason,
+            "error_type": self.error_type,
+            "count": self.count,
+            "states": dict(self.states),
+            "first": self.first,
+            "last": self.last,
+            "topics": dict(self.topics.most_common()),
+            "patterns": dict(self.patterns.most_common()),
+            "example": self.example,
+            "message": self.message,
+        }
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Group:
+        """And back."""
+        counted: dict[str, Any] = {
+            name: Counter(data[name]) for name in ("states", "topics", "patterns")
+        }
+        rest = {name: value for name, value in data.items() if name != "group"}
+        return cls(data["group"], **{**rest, **counted})
+
+
+class Groups:
+    """Counts letters by group."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, letter: Letter, state: State) -> None:
+        """Count one letter."""
+        self._of(letter.group, letter.reason, letter.error_type).add(letter, state)
+
+    def merge(self, groups: Iterable[Group]) -> None:
+        """Count what another process has counted."""
+        for each in groups:
+            self._of(each.id, each.reason, each.error_type).merge(each)
+
+    def largest_first(self) -> list[Group]:
+        """All of them; those that many letters are in first."""
+        return sorted(self._found.values(), key=lambda group: (-group.count, group.id))
+
+    def _of(self, group_id: str, reason: str | None, error_type: str | None) -> Group:
+        found = self._found.get(group_id)
+        if found is None:
+            if len(self._found) >= DEAD_GROUPS:
+                group_id, reason, error_type = OTHERS, None, None
+            found = self._found.setdefault(group_id, Group(group_id, reason, error_type))
+        return found
+
+
+def _count(counter: Counter[str], name: str, count: int = 1) -> None:
+    if name not in counter and len(counter) >= DEAD_PATTERNS:
+        name = OTHERS
+    counter[name] += count

@@ -1,0 +1,154 @@
+"""DeadLetters: the dead letters of one topic, with what was done about them."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from redrive.dead.dialects import Dialect, dialect_named
+from redrive.dead.filters import Filter, Place
+from redrive.dead.groups import Group, Groups
+from redrive.dead.operations import Operation
+from redrive.dead.scan import Found, Scan, Scanned, bounds_of
+from redrive.dead.showing import Shown, value_of
+from redrive.dead.state_topic import Known, read_state
+from redrive.dead.stats import Stats
+from redrive.errors import ConfigurationError
+from redrive.kafka.errors import MissingTopicError
+from redrive.ports import Log
+
+if TYPE_CHECKING:
+    from redrive.app import App
+
+
+class Detail(NamedTuple):
+    """One letter with all that is known of it."""
+
+    found: Found
+    value: Shown
+    operations: list[Operation]
+    """What was done about it, and about the letters that it is a copy of; the oldest first."""
+
+
+class DeadLetters:
+    """The dead letters of one topic: an app's own, or those of any other consumer.
+
+    Everything is read from Kafka when it is asked for; nothing is kept.
+    """
+
+    def __init__(
+        self, log: Log, *, app: App | None = None, topic: str | None = None, dialect: str = "auto"
+    ) -> None:
+        if app is None and topic is None:
+            raise ConfigurationError("name an app (shop:app), or a dead topic with --topic")
+        self.log = log
+        self.app = app
+        self.topic: str = topic or (app.dead_topic if app is not None else "")
+        self.dialect: Dialect | None = dialect_named(dialect)
+
+    def known(self) -> Known:
+        """What was done so far."""
+        if not self.log.partitions(self.topic):
+            raise MissingTopicError(self.topic)
+        return read_state(self.log, self.topic)
+
+    def scan(
+        self, wanted: Filter | None = None, *, known: Known | None = None, **options: Any
+    ) -> Scan:
+        """All letters that fit, as a stream."""
+        marks = (self.known() if known is None else known).marks
+        return Scan(self.log, self.topic, wanted, marks=marks, dialect=self.dialect, **options)
+
+    def groups(self, wanted: Filter | None = None) -> tuple[list[Group], Scanned]:
+        """Letters by cause, the largest group first."""
+        scan, groups = self.scan(wanted), Groups()
+        for letter, state, _ in scan:
+            groups.add(letter, state)
+        return groups.largest_first(), scan.result
+
+    def stats(self, wanted: Filter | None = None) -> tuple[Stats, Scanned]:
+        """Letters by what an operator asks first."""
+        scan, stats = self.scan(wanted), Stats()
+        for letter, state, _ in scan:
+            stats.add(letter, state)
+        return stats, scan.result
+
+    def some(self, wanted: Filter | None = None, limit: int = 20) -> tuple[list[Found], Scanned]:
+        """The first letters that fit, partition by partition."""
+        scan, found = self.scan(wanted), []
+        for each in scan:
+            found.append(each)
+            if len(found) >= limit:
+                break
+        return found, scan.result
+
+    def show(self, place: str) -> Detail:
+        """One letter, by its place."""
+        known = self.known()
+        found = self._at(place, known)
+        if found is None:
+            raise ConfigurationError(self._not_there(place))
+        chain, current = [found], found
+        while current.letter.replay_of is not None and len(chain) < 100:
+            earlier = self._at(current.letter.replay_of, known)
+            if earlier is None:
+                break
+            chain.append(current := earlier)
+        ids = [name for each in reversed(chain) if each.mark for name in each.mark.operations]
+        done = [known.operations[name] for name in dict.fromkeys(ids) if name in known.operations]
+        return Detail(found, value_of(found.letter, self.app), done)
+
+    def export(self, file: TextIO, wanted: Filter | None = None) -> Scanned:
+        """Write letters as JSON, one object per line, values and all."""
+        scan = self.scan(wanted)
+        file.writelines(json.dumps(exported(found)) + "\n" for found in scan)
+        return scan.result
+
+    def _at(self, place: str, known: Known) -> Found | None:
+        topic, partition, offset = Place.of(place)
+        if topic != self.topic or offset is None:
+            return None
+        start, end = bounds_of(self.log, topic).get(partition, (0, 0))
+        if not start <= offset < end:
+            return None
+        scan = self.scan(Filter(places=(place,)), known=known)
+        return next(iter(scan.partition(partition, offset, offset + 1)), None)
+
+    def _not_there(self, place: str) -> str:
+        topic, partition, offset = Place.of(place)
+        if topic != self.topic:
+            return f"{place} is not in {self.topic}: name its own topic with --topic"
+        if offset is None:
+            return f"{place} is a partition: write {place}@offset"
+        bounds = bounds_of(self.log, topic).get(partition)
+        if bounds is None:
+            return f"{place} is not there: {topic} has no partition {partition}"
+        return (
+            f"{place} is not there: {topic}[{partition}] has the offsets from {bounds[0]} up to"
+            f" {bounds[1]}, and retention may have deleted it"
+        )
+
+
+def exported(found: Found) -> dict[str, Any]:
+    """A letter with its bytes: as text where they are, else in base64."""
+    letter, record = found.letter, found.letter.record
+    return {
+        **letter.as_data(),
+        "state": found.state,
+        "operations": list(found.mark.operations) if found.mark else [],
+        "error_trace": letter.error_trace,
+        "timestamp": record.timestamp,
+        **_bytes("key", record.key),
+        **_bytes("value", record.value),
+        "headers": [{"name": name, **_bytes("value", value)} for name, value in letter.headers],
+    }
+
+
+def _bytes(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}
