@@ -120,4 +120,4 @@ def test_one_that_was_changed_under_a_run_goes_on_and_says_so(project, caplog):
     sources.forget([project.module])
     project.write("two")
     assert runtime.load(spec).name == "two"
-    assert "what runs here is the new one" in caplog.text
+    assert "the new version runs here" in caplog.text
