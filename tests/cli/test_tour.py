@@ -94,7 +94,7 @@ def tour(tmp_path, redrive_stack, redrive_database, redrive_prefix) -> Tour:
 
 def test_the_tour_works_to_its_end(tour):
     commands = [command for command in tour.commands if command not in ELSEWHERE]
-    look, correct, doctor, send, once, worker = commands
+    look, correct, doctor, send, once, worker, dead = commands
     assert "missing" in tour.run(look, code=1)
     assert "not checked" not in (said := tour.run(correct))
     assert said.endswith("All topics are set up correctly.\n")
@@ -113,3 +113,4 @@ def test_the_tour_works_to_its_end(tour):
         process.kill()
     assert process.returncode == 0, said
     assert set(tour.updated()) == {b"9"}
+    assert "0 of 0 letters scanned" in tour.run(dead)
