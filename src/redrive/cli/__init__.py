@@ -6,7 +6,19 @@ import sys
 
 import typer
 
-from redrive.cli import dead, dead_replay, demo, doctor, ledger, local, prove, relay, run, topics
+from redrive.cli import (
+    dead,
+    dead_replay,
+    dead_try,
+    demo,
+    doctor,
+    ledger,
+    local,
+    prove,
+    relay,
+    run,
+    topics,
+)
 from redrive.cli.output import say_error
 from redrive.errors import RedriveError
 
@@ -20,6 +32,7 @@ app = typer.Typer(
 app.add_typer(local.app, name="local")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(dead.app, name="dead")
+dead_try.add_to(dead.app)
 dead_replay.add_to(dead.app)
 app.command()(run.run)
 app.command()(relay.relay)

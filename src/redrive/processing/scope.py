@@ -115,6 +115,8 @@ class Scope:
         """Called first by each thread that runs handlers."""
         self.on_death: OnDeath = _die_of_it
         """Takes what ended a thread or task that runs handlers: the engine ends with that cause."""
+        self.trying = False
+        """Whether calls are only tried, without effects: `redrive dead try`."""
         self.has_outbox = GUARANTEES[app.delivery].outbox
         self.acknowledge: Acknowledge = _nobody_listens
         self.consumer: Callable[[Work], Any] = self._no_consumer
