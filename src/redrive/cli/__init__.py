@@ -14,6 +14,7 @@ from redrive.cli import (
     doctor,
     ledger,
     local,
+    parked,
     prove,
     relay,
     run,
@@ -40,6 +41,7 @@ app.command()(prove.prove)
 app.command()(topics.topics)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
+app.command()(parked.parked)
 
 
 def main() -> None:
