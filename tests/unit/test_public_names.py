@@ -50,6 +50,7 @@ DEAD = {
     "Plan",
     "Scanned",
     "Stats",
+    "Trying",
     "open_letters",
     "open_operator",
 }

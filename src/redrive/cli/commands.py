@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from redrive.cli import dead, dead_replay, demo, doctor, ledger, local, prove, relay, run, topics
+from redrive.cli import (
+    dead,
+    dead_replay,
+    dead_try,
+    demo,
+    doctor,
+    ledger,
+    local,
+    parked,
+    prove,
+    relay,
+    run,
+    topics,
+)
 
 app = typer.Typer(
     name="redrive",
@@ -16,6 +29,7 @@ app = typer.Typer(
 app.add_typer(local.app, name="local")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(dead.app, name="dead")
+dead_try.add_to(dead.app)
 dead_replay.add_to(dead.app)
 app.command()(run.run)
 app.command()(relay.relay)
@@ -23,3 +37,4 @@ app.command()(prove.prove)
 app.command()(topics.topics)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
+app.command()(parked.parked)

@@ -22,6 +22,7 @@ from redrive.dead.scan import Found, Scanned
 from redrive.dead.selection import Plan
 from redrive.dead.showing import bytes_text, printable, time_text
 from redrive.dead.stats import Stats
+from redrive.dead.trying import Trials
 from redrive.dead.watching import Fate
 
 _MESSAGE: Final = 100
@@ -166,6 +167,37 @@ def plan(found: Plan, verb: str = "replayed") -> None:
     _left_out(console, found.left_out, found.examples)
     _say(console, str(found.scanned))
     _say(console, f"{found.letters:,} letters would be {verb}; nothing was written. --yes does it")
+
+
+def trials(found: Trials) -> None:
+    """Which letters would pass now, by group."""
+    console = _console()
+    for said in found.limits:
+        _say(console, f"only decoded: {said}")
+    shown = _table("group", "died of", "now", "would fail with", "would send")
+    for each in found.groups.values():
+        now = ", ".join(f"{count:,} {_NOW[word]}" for word, count in each.verdicts.items())
+        errors = ", ".join(f"{name} {count:,}" for name, count in each.errors.most_common(5))
+        sends = ", ".join(f"{count:,} to {topic}" for topic, count in each.sends.most_common(5))
+        shown.add_row(
+            each.group,
+            escape(printable(each.error_type or "-")),
+            now,
+            escape(errors),
+            escape(sends),
+        )
+    if found.groups:
+        _fold(console, shown)
+    _say(console, str(found.scanned))
+
+
+_NOW: Final = {
+    "pass": "would pass",
+    "fail": "would fail",
+    "decoded": "can be decoded",
+    "no-handler": "have no handler",
+    "fix-failed": "could not be fixed",
+}
 
 
 def fate(sent: int, found: Fate) -> str:

@@ -24,6 +24,7 @@ from redrive.dead.operator import Operator, Options
 from redrive.dead.scan import Found, Scanned
 from redrive.dead.selection import Plan
 from redrive.dead.stats import Stats
+from redrive.dead.trying import Trying
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "Plan",
     "Scanned",
     "Stats",
+    "Trying",
     "open_letters",
     "open_operator",
 ]

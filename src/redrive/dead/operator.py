@@ -186,10 +186,15 @@ def _fix(options: Options) -> Fix | None:
     if options.edited is not None:
         edited = options.edited
         return lambda _record: edited
-    if options.fix is None:
+    return fix_named(options.fix)
+
+
+def fix_named(name: str | None) -> Fix | None:
+    """The function of that name, `module:function`."""
+    if name is None:
         return None
-    found = load_object(options.fix, "a fix")
+    found = load_object(name, "a fix")
     if not callable(found):
-        raise ConfigurationError(f"{options.fix} is not a function of a record")
+        raise ConfigurationError(f"{name} is not a function of a record")
     made: Fix = found
     return made

@@ -87,6 +87,8 @@ class Scope:
         """Called first by each thread that runs handlers."""
         self.on_death: OnDeath = _raise
         """Gets the error that ended a thread or task that runs handlers: the engine ends by it."""
+        self.trying = False
+        """Whether calls are only tried, without effects: `redrive dead try`."""
         self.acknowledge: Acknowledge = _not_running
         self.consumer: Callable[[Work], Any] = _no_consumer
         self.giving_up = Lock()

@@ -89,6 +89,11 @@ class Sender:
         """What `@app.resource` opened in this process, by name."""
         return self._scope.resources
 
+    @property
+    def trying(self) -> bool:
+        """Whether this call is only tried (`redrive dead try`): it must have no effect."""
+        return self._scope.trying
+
     def close(self) -> list[Write] | None:
         """End the context; gives what was sent."""
         self._open = False

@@ -1,0 +1,53 @@
+"""`redrive dead try`: which letters would pass now, without effects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from redrive.cli import dead_view
+from redrive.cli.dead_options import AsJson, Whose, of_letters
+from redrive.dead.filters import Filter
+from redrive.dead.operator import fix_named
+from redrive.dead.trying import Trying
+from redrive.errors import ConfigurationError
+from redrive.loading import load_object
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("try")(try_)
+
+
+@of_letters
+def try_(
+    whose: Whose,
+    which: Filter,
+    fix: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="Makes a new value of each record first."),
+    ] = None,
+    resources: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="A dict of what takes the place of resources."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the app's current code on letters, without effects.
+
+    Sends are collected, ctx.db is rolled back. Exit code 1 if some would fail.
+    """
+    given = None if resources is None else load_object(resources, "resources")
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigurationError(f"{resources} is not a dict of resources by name")
+    database = None if whose.settings.database is None else whose.settings.dsn()
+    trying = Trying(whose.letters(), fix=fix_named(fix), resources=given, database=database)
+    trials = trying.run(which)
+    if as_json:
+        typer.echo(json.dumps(trials.as_data(), indent=2))
+    else:
+        dead_view.trials(trials)
+    raise typer.Exit(0 if not {"fail", "fix-failed"} & trials.total.keys() else 1)
