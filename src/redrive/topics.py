@@ -136,6 +136,10 @@ def all_topic_names(app: App) -> list[str]:
     return [*topic_names(app), app.state_topic]
 
 
+UNSEEN: Final = TopicState(0, 0, {})
+"""A topic that this user may not see."""
+
+
 def plan_topics(
     app: App,
     described: Mapping[str, TopicState],

@@ -28,7 +28,7 @@ from redrive.loading import load_app
 from redrive.local.waiting import wait_until
 from redrive.ports import Position
 from redrive.record import Record, TopicPartition, Write
-from redrive.topics import apply, plan_topics, topic_names
+from redrive.topics import all_topic_names, apply, plan_topics
 
 
 class Running(Protocol):
@@ -170,7 +170,7 @@ class World:
 
     def create_own(self, app: App) -> None:
         """Make the topics that are the app's own."""
-        described = self.topics.describe(topic_names(app))
+        described = self.topics.describe(all_topic_names(app))
         failed = [error for _, error in apply(plan_topics(app, described), self.topics) if error]
         assert not failed
 

@@ -18,8 +18,17 @@ from redrive.errors import RedriveError
 from redrive.guarantees import GUARANTEES
 from redrive.loading import load_app
 from redrive.permissions import Purpose, kafka_acls, permissions
-from redrive.ports import Topics
-from redrive.topics import Fix, Plan, TopicPlan, all_topic_names, apply, plan_topics
+from redrive.ports import Topics, TopicState
+from redrive.topics import (
+    UNSEEN,
+    Fix,
+    Plan,
+    TopicPlan,
+    all_topic_names,
+    apply,
+    plan_topics,
+    topic_names,
+)
 
 Applied = Sequence[tuple[Fix, RedriveError | None]]
 
@@ -95,19 +104,28 @@ def look(
     app: App, port: Topics, *, outage: int, do_apply: bool = False, create_sources: bool = False
 ) -> tuple[Plan, Applied]:
     """The final plan, and what was applied on the way."""
-    names = all_topic_names(app)
     applied: list[tuple[Fix, RedriveError | None]] = []
-    plan = plan_topics(app, port.describe(names), outage=outage, create_sources=create_sources)
+    plan = plan_topics(app, _described(app, port), outage=outage, create_sources=create_sources)
     # At most twice: once the sources exist, the app's own topics may need more.
     for _ in range(2):
         if not (do_apply and plan.fixes):
             break
         done = list(apply(plan, port))
         applied += done
-        plan = plan_topics(app, port.describe(names), outage=outage, create_sources=create_sources)
+        plan = plan_topics(app, _described(app, port), outage=outage, create_sources=create_sources)
         if all(error is not None for _, error in done):
             break
     return plan, applied
+
+
+def _described(app: App, port: Topics) -> dict[str, TopicState]:
+    """The app's topics; without the one that only operators need, if this user may not see it."""
+    from redrive.kafka.errors import NotAllowedError
+
+    try:
+        return port.describe(all_topic_names(app))
+    except NotAllowedError:
+        return {**port.describe(topic_names(app)), app.state_topic: UNSEEN}
 
 
 def as_data(plan: Plan, applied: Applied = ()) -> dict[str, Any]:
@@ -178,7 +196,7 @@ def table(plan: Plan) -> Table:
     for topic in plan.topics:
         bad = any(problem.weight == "wrong" for problem in topic.problems)
         colour = "red" if bad else "yellow" if topic.problems else "green"
-        partitions = "-" if topic.state is None else str(topic.state.partitions)
+        partitions = str(topic.state.partitions or "-") if topic.state else "-"
         what = escape("\n".join(_lines(topic)))
         shown.add_row(escape(topic.name), topic.role, partitions, f"[{colour}]{what}[/]")
     return shown

@@ -6,7 +6,7 @@ from exactly_once import copying
 
 
 def test_nothing_is_lost_or_doubled_by_kills(world):
-    with copying(world, 12_000) as copy:
+    with copying(world, 20_000) as copy:
         first = copy.run()
         copy.kill_worker_at(first, 0.2)
         copy.wait_for_progress(first)

@@ -49,7 +49,7 @@ def test_an_exit_in_a_task_of_a_handler_is_its_records_alone(world, start):
 
 
 BROKEN = {
-    "handlers": (PartitionProcessor, "complete"),
+    "handlers": (PartitionProcessor, "end"),
     "delivery": (FlushDelivery, "pump"),
     "transactions": (TransactionBuffer, "cut"),
     "looking": (LagMonitor, "_once"),

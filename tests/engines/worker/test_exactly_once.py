@@ -23,7 +23,7 @@ def test_nothing_is_lost_or_doubled_by_kills(world):
 def test_a_worker_that_was_stopped_and_continued(world, delivery, monkeypatch):
     """SIGSTOP for the first; the second takes over; the first goes on as a zombie."""
     (world.folder / "redrive.toml").write_text("[librdkafka]\n'session.timeout.ms' = 6000\n")
-    with copying(world, 12_000, engine="worker", delivery=delivery) as copy:
+    with copying(world, 20_000, engine="worker", delivery=delivery) as copy:
         first = copy.run()
         copy.wait_for_share(first, 0.2)
         first.freeze()
