@@ -135,7 +135,7 @@ def test_topics_apply_needs_what_is_listed_and_no_less(
     app = load_app(target)
     needed = permissions(app, "topics --apply")
     creating = [one._replace(operations=("CREATE",)) for one in permissions(app, "topics")]
-    users, names = redrive_secure_stack.users, topic_names(app)
+    users, names = redrive_secure_stack.users, all_topic_names(app)
     as_user(needed)
 
     def said() -> str:
