@@ -1,6 +1,6 @@
 # Everything runs from the repository's own virtual environment; `tools/setup` makes it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-frames docs test chaos prove lint format bench mutants lock clean
+.PHONY: help setup demo demo-console demo-frames docs browser screenshots test chaos simulate prove lint format bench mutants lock clean
 # What the caller has set for another Python must not reach this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
@@ -15,6 +15,9 @@ setup: ## make this machine ready: virtual environment, packages, Java, Kafka's 
 demo: setup ## tell the update-before-create story
 	@.venv/bin/redrive demo
 
+demo-console: setup ## the same, and then its dead letters on a web page, until Ctrl-C
+	@.venv/bin/redrive demo --console
+
 demo-frames: setup ## orders as DataFrames: parked, buried, sent once, on Spark and a real Kafka
 	@.venv/bin/python examples/frames/demo.py
 
@@ -22,12 +25,22 @@ docs: setup ## build the manual, with search, in .build/site; a broken link fail
 	@.venv/bin/zensical build --strict
 	@echo 'Open .build/site/index.html'
 
-test: lint ## lint, then every test
+browser: ## a Chromium for the tests of the console
+	@tools/browser
+
+screenshots: setup browser ## the pictures of the console in docs/
+	@for test in from_a_group phones held_let_go; do REDRIVE_SCREENSHOTS=$(CURDIR)/docs/assets/console \
+		.venv/bin/python tools/run_tests.py -q tests/console/test_browser.py -k $$test || exit 1; done
+
+test: lint browser ## lint, then every test
 	@.venv/bin/python tools/run_tests.py -n 3 --max-worker-restart=1 --durations=10 \
 		--durations-min=1 $(ARGS)
 
-chaos: setup ## kills, zombies and outages at full length: about a quarter of an hour
+chaos: setup browser ## kills, zombies and outages at full length: about three quarters of an hour
 	@.venv/bin/python tools/run_tests.py -m chaos -rP --show-capture=stdout --durations=0 --durations-min=1 $(ARGS)
+
+simulate: setup ## the worker under a seeded scheduler with faults: SEEDS=10000, or SEED=17 again
+	@PYTHONPATH=tests:tests/engines .venv/bin/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(ARGS)
 
 prove: setup ## what is duplicated at each failure point, on both engines; writes docs/prove/
 	@.venv/bin/redrive prove --engine worker --write docs/prove/worker.md

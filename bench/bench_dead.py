@@ -40,12 +40,13 @@ class MadeUp:
 
     def batches(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Record]]:
         for first in range(start, end, BATCH):
-            yield [_letter(offset) for offset in range(first, min(first + BATCH, end))]
+            yield [letter(offset) for offset in range(first, min(first + BATCH, end))]
             if first % (self._letters // 10) == 0:
                 self.memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 
-def _letter(offset: int) -> Record:
+def letter(offset: int) -> Record:
+    """A letter of one of five causes."""
     error = CAUSES[offset % len(CAUSES)]
     envelope = Envelope(
         app="shop",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,19 +23,26 @@ _GROUPS = {
     "tests/cli/test_demo.py": "spark runs",
     "tests/cli/test_run.py": "spark runs",
     "tests/cli/test_tour.py": "spark runs",
+    "tests/console/test_runs.py": "spark runs",
+    "tests/console/test_warnings.py": "spark runs",
     "tests/docs/test_programs.py": "spark runs",
     "tests/docs/test_examples.py::test_the_python_runs[docs/reference/frames": "spark runs",
     "tests/docs/test_examples.py::test_the_python_runs[docs/reference/local": "spark runs",
+    # Around the browser that these share, tests that run an event loop of their own would fail.
+    "tests/console/test_browser.py": "browser",
     # In one Spark session, which takes longer to start than most tests to run.
     "tests/engines/contract/": "spark session",
+    "tests/dead/test_engines.py": "spark session",
     "tests/engines/spark/test_backlog.py": "spark session",
     "tests/engines/spark/test_deaths.py": "spark session",
     "tests/engines/spark/test_secrets.py": "spark session",
     "tests/engines/spark/test_runs.py": "spark session",
+    "tests/dead/test_spark_": "spark session",
     # With them, so that one worker has the secured Kafka that these share with the engines' tests.
     "tests/local/test_securing.py": "spark session",
     "tests/cli/test_doctor_permissions.py": "spark session",
     "tests/kafka/test_not_allowed.py": "spark session",
+    "tests/dead/test_permissions.py": "spark session",
 }
 """Tests of one group are run by one worker, one after the other; the first entry that fits counts.
 
@@ -48,6 +56,15 @@ def pytest_configure() -> None:
     settings.load_profile("any")
     for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
         os.environ.setdefault(variable, _SHORT_LIVED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    # pytest gives its handlers to loggers that do not propagate, and PySpark's loggers make every
+    # handler that they are given write JSON: `caplog.text` depended on what was imported before.
+    for handler in logging.getLogger().handlers:
+        if type(handler.formatter).__module__.startswith("pyspark."):
+            handler.setFormatter(logging.Formatter(item.config.getini("log_format")))
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +82,40 @@ def spark_session() -> Iterator[Any]:
     spark = session("tests", None, options)
     yield spark
     spark.stop()
+
+
+@pytest.fixture
+def redrive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Runs `redrive` with these arguments, on a wide terminal that is none."""
+    from typer.testing import CliRunner
+
+    from redrive.cli.commands import app as command
+
+    monkeypatch.setenv("COLUMNS", "200")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(command, list(arguments))
+
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def as_user(
+    redrive_secure_stack: Any, redrive_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., None]:
+    """Makes the environment that of a new user, who may do this and nothing else."""
+
+    def make(needed: list[Any]) -> None:
+        given = redrive_secure_stack.add_user(redrive_prefix, needed)
+        monkeypatch.setenv("REDRIVE_BOOTSTRAP", given["bootstrap"])
+        for name, value in given["security"].items():
+            monkeypatch.setenv(f"REDRIVE_SECURITY_{name.upper()}", value)
+
+    return make
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

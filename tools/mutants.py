@@ -4,11 +4,11 @@ A mutant is an entry of tools/mutants.toml:
 
     [[mutant]]
     name = "commits-highest"
-    file = "src/redrive/processing/tracker.py"
+    file = "src/redrive/processing/progress/acks.py"
     find = "the exact text, which occurs once in the file"
     replace = "the bug"
     promise = "what redrive promises and this breaks"
-    tests = ["tests/unit/processing/test_tracker.py"]   # default: tests/unit
+    tests = ["tests/unit/processing/progress/test_acks.py"]   # default: tests/unit
 
 Each mutant gets its own copy of `src`, put before the installed package by PYTHONPATH, so the
 working tree is never touched. The tests must be green without a mutant. A mutant whose text is gone

@@ -2,6 +2,7 @@
 
 from redrive.app import App
 from redrive.backoff import Backoff, GiveBack, InPlace
+from redrive.config import Settings, load_settings
 from redrive.errors import (
     ConfigurationError,
     ContextError,
@@ -11,11 +12,12 @@ from redrive.errors import (
     PublishError,
     RedriveError,
 )
+from redrive.guard import Guard
 from redrive.ids import field, header, key, optional
 from redrive.policy import RetryPolicy
 from redrive.processing.calls.context import BatchContext, Context
 from redrive.record import Record
-from redrive.signals import Bury, Retry
+from redrive.signals import Bury, Outage, Retry
 
 __version__ = "0.1.0.dev0"
 
@@ -29,16 +31,20 @@ __all__ = [
     "ContextError",
     "EnvelopeError",
     "GiveBack",
+    "Guard",
     "HandlerTimeout",
     "InPlace",
     "LocalError",
+    "Outage",
     "PublishError",
     "Record",
     "RedriveError",
     "Retry",
     "RetryPolicy",
+    "Settings",
     "field",
     "header",
     "key",
+    "load_settings",
     "optional",
 ]

@@ -10,26 +10,43 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import cached_property
 from itertools import chain
-from typing import Any, Never, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Never, TypeVar, Unpack, cast, overload
 
 from redrive import validation
-from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
+from redrive.choices import Ack, AfterBury, Commit, Engine, OnDataLoss, Ordering
 from redrive.config import SettingsArguments
 from redrive.durations import Duration, milliseconds, optional_milliseconds, text
 from redrive.errors import ConfigurationError
 from redrive.guarantees import GUARANTEES, Delivery, Guarantee
+from redrive.guard import Guard
 from redrive.handler import Handler, accepts, as_called, is_async, name_of, topics_named, yields
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import Record
 from redrive.secret import guarded
+from redrive.tuning import MAX_BEHIND
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_DEAD: Final = ".dead"
+
+
+def rules_topic_of(app: str) -> str:
+    """The topic that stores operators' rules for the parked records of an app of that name."""
+    # Beside the delay topics, and not one of them: who may read those may read it.
+    return f"{app}.retry.rules"
 
 
 def state_topic_of(dead_topic: str) -> str:
-    """Where it is kept what operators did about the records of a dead topic, whosever it is."""
+    """The topic that stores what operators did about a dead topic's records."""
     return f"{dead_topic}.state"
+
+
+def owner_of(dead_topic: str) -> str:
+    """In whose name operators work on a dead topic: its app's, whoever they are.
+
+    They fence each other by it, so it must not depend on how they have named the topic.
+    """
+    return dead_topic.removesuffix(_DEAD) or dead_topic
 
 
 class App:
@@ -46,7 +63,11 @@ class App:
         delivery: Delivery = "at-least-once",
         ordering: Ordering = "key",
         concurrency: int = 1,
+        max_behind: int = MAX_BEHIND,
+        after_bury: AfterBury = "continue",
         retry: RetryPolicy | None = None,
+        guard: Guard | None = None,
+        stop_on_dead: float | None = None,
         commit: Commit | None = None,
         on_data_loss: OnDataLoss = "stop",
         error_traces: bool = False,
@@ -58,22 +79,33 @@ class App:
         masked: str | Iterable[str] = (),
         **settings: Unpack[SettingsArguments],
     ) -> None:
-        """`sends=` names the topics that handlers and recoveries may send to: see `handler`.
+        """`sends=` lists the topics that handlers and recoveries may send to: see `handler`.
 
         `unhandled=` is how long a parked record waits for a version of the app that has its
         handler, before it is buried as `no-handler`; None means forever.
 
         `was=` is the app's previous name: its progress and its parked records are taken over.
 
-        `masked=` names fields of values that commands never show: `card.number`, or `number`.
+        `guard=` stops calling a handler while what it depends on is away: see `Guard`.
+
+        `stop_on_dead=0.5` ends the run if half of its records, or more, would be buried.
+
+        `max_behind=` is how many records of one key may wait behind one that is parked, and
+        `after_bury=` what becomes of them when it is buried; both with `ordering="strict"`.
+
+        `masked=` names fields that commands and the console hide: `card.number`, or `number`.
         """
         self.name = name
         self.was = was
         self.delivery = delivery
         self.ordering = ordering
         self.concurrency = concurrency
+        self.max_behind = max_behind
+        self.after_bury = after_bury
         self._problems: list[str] = []
         self.retry = self._policy("retry", retry, RetryPolicy())
+        self.guard = self._guard("guard", guard, None)
+        self.stop_on_dead = stop_on_dead
         self.commit = commit
         self.on_data_loss = on_data_loss
         self.error_traces = error_traces
@@ -106,6 +138,7 @@ class App:
         id_scope: str | None = None,
         payload: Callable[[Record], Any] | None = None,
         retry: RetryPolicy | None = None,
+        guard: Guard | None = None,
         batch: int | None = None,
         ack: Ack = "auto",
         timeout: Duration | None = None,
@@ -116,8 +149,8 @@ class App:
 
         With `batch=100` it takes up to that many records at once: `(records, ctx)`. With
         `ack="manual"` a record is done when `ctx.ack()` is called, from any thread, in any order.
-        With `sends="invoices"`, or a list of topics, it can send only to these and to the app's,
-        which are checked and created like the app's own (`redrive topics`, `redrive doctor`).
+        `sends=` lists the topics that it may send to besides the app's; `redrive topics` creates
+        them and `redrive doctor` checks them.
 
         An id belongs to its source topic; handlers with the same `id_scope=` share theirs.
         `payload=` returns what has to be equal if two records have the same id.
@@ -141,6 +174,7 @@ class App:
                     id_scope=topic if id_scope is None else id_scope,
                     payload=payload,
                     retry=self._policy(f'handler of "{topic}": retry', retry, self.retry),
+                    guard=self._guard(f'handler of "{topic}": guard', guard, self.guard),
                     timeout=optional_milliseconds(
                         f'handler of "{topic}": timeout', timeout, self._problems
                     ),
@@ -259,12 +293,23 @@ class App:
     @property
     def dead_topic(self) -> str:
         """Where buried records go."""
-        return f"{self.name}.dead"
+        return f"{self.name}{_DEAD}"
 
     @property
     def state_topic(self) -> str:
-        """Where it is kept what operators did about dead records."""
+        """The topic that stores what operators did about dead records."""
         return state_topic_of(self.dead_topic)
+
+    @property
+    def behind_topic(self) -> str:
+        """Where records wait behind one of their key that is parked: followers."""
+        # With their prefix, as the one for rules: who may use the delay topics may use it.
+        return f"{self.name}.retry.behind"
+
+    @property
+    def rules_topic(self) -> str:
+        """The topic that stores operators' rules for parked records."""
+        return rules_topic_of(self.name)
 
     def delay_topic(self, delay: int) -> str:
         """The delay topic of that delay, in milliseconds."""
@@ -276,6 +321,8 @@ class App:
         This includes topics that no policy uses any more and those under the app's old name:
         records may still be waiting there.
         """
+        if topic == self.behind_topic and topic not in self._handlers:
+            return 0  # also when the order is not strict any more: followers may still be there
         for name in filter(None, (self.name, self.was)):
             start = f"{name}.retry."
             if topic.startswith(start):
@@ -290,7 +337,8 @@ class App:
 
     def can_do_without(self, topic: str) -> bool:
         """Whether it is a delay topic that no policy uses any more, and that may be deleted."""
-        return self.delay_of(topic) is not None and topic not in self.delay_topics
+        strict = self.ordering == "strict" and topic == self.behind_topic
+        return self.delay_of(topic) is not None and topic not in self.delay_topics and not strict
 
     def waiting_topics(self, names: Iterable[str]) -> dict[str, int]:
         """The delay topics of this app among all topics, with their delays.
@@ -374,4 +422,10 @@ class App:
         if given is None or isinstance(given, RetryPolicy):
             return given or otherwise
         self._problems.append(f"{where} is {given!r}; write RetryPolicy({given!r})")
+        return otherwise
+
+    def _guard(self, where: str, given: Guard | None, otherwise: Guard | None) -> Guard | None:
+        if given is None or isinstance(given, Guard):
+            return given or otherwise
+        self._problems.append(f"{where} is {given!r}; write Guard()")
         return otherwise

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-Ordering = Literal["partition", "key", "unordered"]
+Ordering = Literal["partition", "key", "unordered", "strict"]
+AfterBury = Literal["continue", "hold"]
 Ack = Literal["auto", "manual"]
 Commit = Literal["batch", "immediate"]
 OnDataLoss = Literal["stop", "continue"]

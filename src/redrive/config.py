@@ -99,12 +99,25 @@ class Settings:
         return self.database.reveal()
 
 
+def addresses(bootstrap: str | None, database: str | None) -> SettingsArguments:
+    """Arguments of these addresses, as far as they are given."""
+    given: SettingsArguments = {}
+    if bootstrap is not None:
+        given["bootstrap"] = bootstrap
+    if database is not None:
+        given["database"] = database
+    return given
+
+
 def load_settings(
     *arguments: SettingsArguments,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """The settings from all places; if there are several arguments, earlier ones win."""
+    """The settings from all places; if there are several arguments, earlier ones win.
+
+    `load_settings(app.settings)` returns those with which `redrive run` would run the app.
+    """
     problems: list[str] = []
     environ = os.environ if environ is None else environ
     given: list[_Given] = []

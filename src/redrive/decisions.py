@@ -27,6 +27,8 @@ class Again:
     """Call the handler again in place, after a wait."""
 
     wait: int
+    counts: bool = True
+    """Whether the try before it is one of those that the policy allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Return:
     """Give the record back to be read again, and do not run it until the wait is over."""
 
     wait: int
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +81,6 @@ class Wait:
 
 
 Decision = Again | Return | Park | Bury | Discard
-Release = Run | ToOrigin | Wait | Park | Bury | Discard
+Leave = Run | ToOrigin | Park | Bury | Discard
+"""How a record can leave the delay topic it is in."""
+Release = Leave | Wait

@@ -55,9 +55,9 @@ class Envelope:
     unhandled_since: int | None = None
     """Since when it has been due in versions of the app that have no handler for it."""
     replay_of: str | None = None
-    """Of a dead letter that was driven again: where that is."""
+    """Of a dead letter that was replayed: where that is."""
     replay_count: int | None = None
-    """How often it was driven again."""
+    """How often it was replayed."""
     operation: str | None = None
     """The id of the operation that did so last."""
 
@@ -206,13 +206,21 @@ def text_of(error: BaseException) -> str:
         return f"(no message: {type(broken).__name__} in {type(error).__name__}.__str__)"
 
 
+def type_and_text(error: BaseException) -> str:
+    """The error's class and text: what a sentence about it says."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
 def trace_of(error: BaseException) -> str:
     """The stack trace, starting where redrive calls the user's function, if there is one."""
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__")):
         trace = trace.tb_next
-    told = traceback.TracebackException(type(error), error, trace or error.__traceback__)
-    return "".join(told.format())
+    try:
+        told = traceback.TracebackException(type(error), error, trace or error.__traceback__)
+        return "".join(told.format())
+    except BaseException as broken:  # noqa: BLE001 -- odd attributes, groups in groups: as for its text
+        return f"(no trace: {type(broken).__name__} while {type(error).__name__} was formatted)"
 
 
 def _is_ours(module: object) -> bool:

@@ -19,6 +19,7 @@ RedriveError
 ├── Unhandled                 This version of the app has no handler for a record
 ├── NoIdError                 A record has no id
 ├── PastError                 The error of an earlier process
+├── TooManyDeadError          Most records of a run would be buried
 ├── LocalError                The embedded Kafka or PostgreSQL cannot run
 ├── LedgerError               The ledger's tables are missing, behind, or say no
 │   └── DuplicateOutboxId     An outbound record with this id was sent before
@@ -51,7 +52,8 @@ RedriveError
 ├── ProveError                A cell could not be produced [prove.runs]
 └── Signal                    Raised by a handler [signals]
     ├── Retry                 The record cannot be handled now: try it again later [signals]
-    └── Bury                  The record can never be handled [signals]
+    ├── Bury                  The record can never be handled [signals]
+    └── Outage                Something that the handler depends on is away [signals]
 ```
 
 Each message says what happened, to what, and what to do next.
@@ -144,6 +146,10 @@ class NoIdError(RedriveError):
 
 class PastError(RedriveError):
     """The error of an earlier process, as far as a record's headers tell it."""
+
+
+class TooManyDeadError(RedriveError):
+    """Most records of a run would be buried: it ends instead, as `stop_on_dead=` asks."""
 
 
 class LocalError(RedriveError):

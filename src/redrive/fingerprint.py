@@ -88,9 +88,16 @@ def _taken_out(found: re.Match[str]) -> str:
 
 def error_name(error: BaseException) -> str:
     """The class of an error; a group is named by its members, each class once."""
+    try:
+        return _name(error)
+    except BaseException:  # noqa: BLE001 -- groups in groups, too deep; a failure is logged all the same
+        return class_name(type(error))
+
+
+def _name(error: BaseException) -> str:
     if not isinstance(error, BaseExceptionGroup):
         return class_name(type(error))
-    members = sorted({error_name(each) for each in error.exceptions})
+    members = sorted({_name(each) for each in error.exceptions})
     return members[0] if len(members) == 1 else f"{class_name(type(error))}({', '.join(members)})"
 
 
@@ -101,6 +108,13 @@ def class_name(cls: type) -> str:
 
 
 def _frames(error: BaseException, own: frozenset[str]) -> tuple[str, ...]:
+    try:
+        return _found_frames(error, own)
+    except BaseException:  # noqa: BLE001 -- likewise
+        return ()
+
+
+def _found_frames(error: BaseException, own: frozenset[str]) -> tuple[str, ...]:
     # Errors that redrive raises about a user's function have the function's error as their cause.
     seen: set[int] = set()
     current: BaseException | None = error

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from redrive.choices import Ack
+from redrive.guard import Guard
 from redrive.ids import IdOf
 from redrive.policy import RetryPolicy
 from redrive.record import Record
@@ -40,6 +41,8 @@ class Handler:
     """The topics it may send to; None: nothing was declared, so any."""
     recover_sends: tuple[str, ...] | None = None
     """The same for its recovery."""
+    guard: Guard | None = None
+    """What is done when what it depends on is away; None: nothing, each failure is its record's."""
     is_frame: bool = False
     """Whether it takes and returns a DataFrame: Spark only."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,8 @@ def load_object(target: str, what: str) -> Any:
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
         raise ConfigurationError(f"{target} does not name {what}: write module:name")
-    return _attribute(_import(module_name, _import_path(None)), name)
+    module = _import(module_name, _import_path(None))
+    return _attribute(module, name, f": {target} should be {what}{_functions(module)}")
 
 
 def _import_path(folder: Path | None) -> str:
@@ -114,16 +116,26 @@ def _is_machinery(frame: traceback.FrameSummary) -> bool:
     )
 
 
-def _attribute(module: ModuleType, path: str) -> object:
+def _attribute(module: ModuleType, path: str, hint: str | None = None) -> object:
     found: object = module
     for name in path.split("."):
         try:
             found = getattr(found, name)
         except AttributeError:
             raise ConfigurationError(
-                f"module {module.__name__} has no {path}{_hint(module)}"
+                f"module {module.__name__} has no {path}{_hint(module) if hint is None else hint}"
             ) from None
     return found
+
+
+def _functions(module: ModuleType) -> str:
+    own = (name for name, value in vars(module).items() if _is_own(value, module))
+    names = ", ".join(f"{module.__name__}:{name}" for name in sorted(own))
+    return f"; its functions: {names}" if names else ""
+
+
+def _is_own(value: object, module: ModuleType) -> bool:
+    return isfunction(value) and value.__module__ == module.__name__
 
 
 def _hint(module: ModuleType) -> str:

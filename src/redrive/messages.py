@@ -33,7 +33,7 @@ class Columns:
 
     @cached_property
     def writes(self) -> list[Write]:
-        """The same as writes: created once, since equal writes are told apart by identity."""
+        """The same as writes: created once, since equal writes are distinguished by identity."""
         pairs = zip(self.keys, self.values, strict=True)
         return [Write(self.topic, key, value) for key, value in pairs]
 

@@ -10,19 +10,23 @@ implies DESCRIBE_CONFIGS.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from redrive.app import App
 from redrive.topics import all_topic_names
 
-Purpose = Literal["run", "relay", "topics", "topics --apply", "dead", "dead replay"]
+Purpose = Literal[
+    "run", "relay", "topics", "topics --apply", "dead", "dead replay", "parked", "parked hold",
+    "rewind",
+]  # fmt: skip
 """`redrive run` on either engine, `redrive relay`, `redrive topics` without and with --apply,
-`redrive dead` to look at letters, and to replay or discard them."""
+`redrive dead` to look at letters, and to replay or discard them; `redrive parked` to look at parked
+records, and to say something about them; `redrive rewind`."""
 Resource = Literal["topic", "group", "transactional-id"]
 Role = Literal[
-    "source topics", "delay topics", "dead topic", "state topic", "outbound topics", "group",
-    "transactional ids",
+    "source topics", "delay topics", "dead topic", "state topic", "rules topic", "outbound topics",
+    "group", "transactional ids",
 ]  # fmt: skip
 Operation: TypeAlias = Literal[
     "READ", "WRITE", "CREATE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"
@@ -62,19 +66,7 @@ class Permission(NamedTuple):
 
 def permissions(app: App, purpose: Purpose = "run") -> list[Permission]:
     """What is needed, by resource; each resource once."""
-    match purpose:
-        case "run":
-            return list(_of_run(app))
-        case "relay":
-            return [_topic(role, name, ("WRITE",)) for role, name in _others(app, _sent(app))]
-        case "topics":
-            return list(_of_topics(app, _LOOKING))
-        case "topics --apply":
-            return list(_of_topics(app, _APPLYING))
-        case "dead":
-            return list(_of_dead(app, ("READ",)))
-        case "dead replay":
-            return [*_of_dead(app, ("READ", "WRITE")), *_of_replay(app)]
+    return list(_NEEDED[purpose](app))
 
 
 def lacking(needed: Iterable[Permission], allowed: Granted) -> list[Permission]:
@@ -124,20 +116,30 @@ def _of_run(app: App) -> Iterable[Permission]:
         yield Permission("transactional ids", "transactional-id", prefix, ("WRITE",), prefixed=True)
 
 
-def _of_dead(app: App, on_state: tuple[Operation, ...]) -> Iterable[Permission]:
-    yield _topic("dead topic", app.dead_topic, ("READ",))
+def _of_dead(
+    app: App, on_dead: tuple[Operation, ...], on_state: tuple[Operation, ...]
+) -> Iterable[Permission]:
+    yield _topic("dead topic", app.dead_topic, on_dead)
     yield _topic("state topic", app.state_topic, on_state)
 
 
-def _of_replay(app: App) -> Iterable[Permission]:
-    """To write copies where the app reads them, and to see what became of them."""
+def _of_replay(app: App, on_group: Operation) -> Iterable[Permission]:
+    """To write copies where the app reads them, and to see, or put back, how far it is."""
     for name, handler in app.handlers.items():
         direct = not app.delay_topics or handler.retry.redeliver == "origin"
         yield _topic("source topics", name, ("READ", "WRITE") if direct else ("READ",))
     yield _delays(app.name, ("READ", "WRITE") if app.delay_topics else ("READ",))
-    yield Permission("group", "group", app.name, ("DESCRIBE",))
+    yield Permission("group", "group", app.name, (on_group,))
     prefix = transactional_prefix(app.name)
     yield Permission("transactional ids", "transactional-id", prefix, ("WRITE",), prefixed=True)
+
+
+def _of_parked(app: App) -> Iterable[Permission]:
+    """To see what waits, and the rules about it: their topic has the prefix of delay topics."""
+    yield _delays(app.name, ("READ",))
+    if app.was is not None:
+        yield _delays(app.was, ("READ",))
+    yield Permission("group", "group", app.name, ("DESCRIBE",))
 
 
 def _of_topics(app: App, operations: Mapping[Role, tuple[Operation, ...]]) -> Iterable[Permission]:
@@ -147,7 +149,7 @@ def _of_topics(app: App, operations: Mapping[Role, tuple[Operation, ...]]) -> It
 
 
 def _others(app: App, among: Collection[str]) -> Iterable[tuple[Role, str]]:
-    """All topics except delay topics."""
+    """All topics except delay topics, and the one for rules, which has their prefix."""
     yield from (("source topics", name) for name in app.handlers if name in among)
     if app.dead_topic in among:
         yield ("dead topic", app.dead_topic)
@@ -174,3 +176,27 @@ def _topic(role: Role, name: str, operations: tuple[Operation, ...]) -> Permissi
 def _word(operation: Operation) -> str:
     """As Kafka's tool writes it: DescribeConfigs."""
     return operation.title().replace("_", "")
+
+
+_NEEDED: Final[Mapping[Purpose, Callable[[App], Iterable[Permission]]]] = {
+    "run": _of_run,
+    "relay": lambda app: [
+        _topic(role, name, ("WRITE",)) for role, name in _others(app, _sent(app))
+    ],
+    "topics": lambda app: _of_topics(app, _LOOKING),
+    "topics --apply": lambda app: _of_topics(app, _APPLYING),
+    "dead": lambda app: _of_dead(app, ("READ",), ("READ",)),
+    "dead replay": lambda app: [
+        *_of_dead(app, ("READ",), ("READ", "WRITE")),
+        *_of_replay(app, "DESCRIBE"),
+    ],
+    "parked": _of_parked,
+    "parked hold": lambda app: [
+        *_of_parked(app),
+        _topic("rules topic", app.rules_topic, ("WRITE",)),
+    ],
+    "rewind": lambda app: [
+        *_of_dead(app, ("DESCRIBE",), ("READ", "WRITE")),
+        *_of_replay(app, "READ"),
+    ],
+}

@@ -32,6 +32,8 @@ AgeFrom = Literal["receipt", "record"]
 OnExhausted = Literal["bury", "discard"]
 Redeliver = Literal["handler", "origin"]
 ErrorTypes = Sequence[type[BaseException]]
+_UNCOUNTED: Final = 1000
+"""Milliseconds that a record waits in place at least, after a try that does not count."""
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -89,8 +91,8 @@ class RetryPolicy:
             repeat=repeat,
             first=_first(first, problems),
             extra_delays=_delays("extra_delays", extra_delays, problems),
-            retry_on=None if retry_on is None else _error_types("retry_on", retry_on, problems),
-            bury_on=_error_types("bury_on", bury_on, problems),
+            retry_on=None if retry_on is None else error_types("retry_on", retry_on, problems),
+            bury_on=error_types("bury_on", bury_on, problems),
             max_duration=optional_milliseconds("max_duration", max_duration, problems),
             age_from=_word("age_from", age_from, AgeFrom, problems),
             on_exhausted=_word("on_exhausted", on_exhausted, OnExhausted, problems),
@@ -104,7 +106,7 @@ class RetryPolicy:
     def every(
         cls, interval: Duration, *, until: Duration, **options: Unpack[PolicyOptions]
     ) -> RetryPolicy:
-        """Try every interval until the record is that old."""
+        """Retry at this interval until the record is `until` old."""
         options["max_duration"] = until
         return cls([interval], repeat=True, **options)
 
@@ -141,24 +143,30 @@ class RetryPolicy:
             return Bury("rejected")
         if not self._retryable(error):
             return Bury("not-retryable")
-        asked = error.after if isinstance(error, signals.Retry) else None
-        if asked is None or not self.hops:
-            again = self._try_first(envelope, now, tries, asked or 0)
+        asked, counts = self._asked(error)
+        if not self.hops or (asked is None and counts):
+            again = self._try_first(envelope, now, tries, asked or 0, counts=counts)
             if again is not None:
                 return again
-        return self._park(envelope, now, asked)
+        return self._park(envelope, now, asked, counts=counts)
 
     def release(self, envelope: Envelope, now: int, due: int, delay: int) -> Release:
         """What becomes of a record in the topic of that delay, where it is due at `due`."""
-        # A record that waits for its recovery is already over: only the recovery is left to do.
-        to_origin = self.redeliver == "origin" and envelope.dead_reason is None
-        if to_origin and self.expired(envelope, now):
+        run = self.at_once(envelope)
+        if isinstance(run, ToOrigin) and self.expired(envelope, now):
             return self._exhausted("expired")
         if now < due:
             return Wait(due)
         if envelope.not_before is not None and now < envelope.not_before:
             # A policy without delays falls back to that of the topic that the record came from.
-            return _hop(self.hops or (delay,), envelope.attempt, now, envelope.not_before)
+            hops = self.hops or (delay,)
+            return hop_towards(envelope.not_before, hops, envelope.attempt, now)
+        return run
+
+    def at_once(self, envelope: Envelope) -> Run | ToOrigin:
+        """What becomes of a parked record that an operator has let go, due or not, however old."""
+        # A record that waits for its recovery is already over: only the recovery is left to do.
+        to_origin = self.redeliver == "origin" and envelope.dead_reason is None
         return ToOrigin() if to_origin else Run()
 
     def expired(self, envelope: Envelope, now: int) -> bool:
@@ -181,8 +189,17 @@ class RetryPolicy:
         """How a record ends for that reason: only an exhausted record may be discarded."""
         return self._exhausted(reason) if reason in ("exhausted", "expired") else Bury(reason)
 
+    def _asked(self, error: BaseException) -> tuple[int | None, bool]:
+        """How long the handler wants its record to wait, and whether that is an attempt."""
+        if isinstance(error, signals.Outage):
+            return error.retry_after, True
+        if not isinstance(error, signals.Retry):
+            return None, True
+        # Without an end to it, a record that never counts would be retried for ever.
+        return error.after, error.counts or self.max_duration is None
+
     def _retryable(self, error: BaseException) -> bool:
-        if isinstance(error, signals.Retry):
+        if isinstance(error, signals.Retry | signals.Outage):
             # The handler has said so itself: `except KeyError: raise Retry(...)` is a Retry, even
             # though the KeyError that it answered is still its context.
             return not isinstance(error, self.bury_on)
@@ -192,31 +209,34 @@ class RetryPolicy:
         return self.retry_on is None or any(isinstance(cause, self.retry_on) for cause in chain)
 
     def _try_first(
-        self, envelope: Envelope, now: int, tries: int, at_least: int
+        self, envelope: Envelope, now: int, tries: int, at_least: int, *, counts: bool
     ) -> Decision | None:
         # Only before the record was ever parked: `first` is not repeated later.
         if self.first is None or envelope.attempt > 1:
             return None
-        if self.first.attempts is not None and tries >= self.first.attempts:
+        if counts and self.first.attempts is not None and tries >= self.first.attempts:
             return None
         seed = f"{envelope.origin_topic}/{envelope.origin_partition}/{envelope.origin_offset}"
-        wait = max(self.first.backoff.wait(tries, seed), at_least)
+        wait = max(self.first.backoff.wait(tries, seed), at_least, 0 if counts else _UNCOUNTED)
         if self.expired(envelope, now + wait):
             return None if self.hops else self._exhausted("expired")
-        return Again(wait) if isinstance(self.first, InPlace) else Return(wait)
+        return Again(wait, counts) if isinstance(self.first, InPlace) else Return(wait, counts)
 
-    def _park(self, envelope: Envelope, now: int, asked: int | None) -> Park | Bury | Discard:
+    def _park(
+        self, envelope: Envelope, now: int, asked: int | None, *, counts: bool = True
+    ) -> Park | Bury | Discard:
         step = envelope.attempt - 1
-        if not self.hops or (step >= len(self.delays) and not self.repeat and self.delays):
+        used_up = counts and step >= len(self.delays) and not self.repeat and bool(self.delays)
+        if not self.hops or used_up:
             return self._exhausted("exhausted")
         if asked is not None:
-            park = _hop(self.hops, envelope.attempt + 1, now, now + asked)
+            park = hop_towards(now + asked, self.hops, envelope.attempt + counts, now)
         elif not self.delays:  # only extra_delays, and the handler named no time
             return self._exhausted("exhausted")
         else:
             # The delay of the next hop, not of the last one.
             delay = self.delays[min(step, len(self.delays) - 1)]
-            park = Park(delay, now + delay, envelope.attempt + 1)
+            park = Park(delay, now + delay, envelope.attempt + counts)
         if self.expired(envelope, self._arrival(park)):
             return self._exhausted("expired")
         return park
@@ -259,7 +279,7 @@ class RetryPolicy:
         return f"RetryPolicy({told})"
 
 
-def _hop(delays: Sequence[int], attempt: int, now: int, target: int) -> Park:
+def hop_towards(target: int, delays: Sequence[int], attempt: int, now: int) -> Park:
     """One hop towards the target: the longest delay that fits, or the shortest for the rest."""
     left = target - now
     delay = max((hop for hop in delays if hop <= left), default=delays[0])
@@ -269,14 +289,17 @@ def _hop(delays: Sequence[int], attempt: int, now: int, target: int) -> Park:
 
 def signal_in(error: BaseException) -> signals.Signal | None:
     """The signal that a handler raised, directly or in one of the tasks of a task group."""
-    if isinstance(error, signals.Signal):
-        return error
-    if not isinstance(error, BaseExceptionGroup):
-        return None
-    found = [said for member in error.exceptions if (said := signal_in(member)) is not None]
-    # One task that says "never" outweighs those that say "later".
-    found.sort(key=lambda said: not isinstance(said, signals.Bury))
-    return found[0] if found else None
+    first: signals.Signal | None = None
+    waiting = [error]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, signals.Bury):
+            return current  # one task that says "never" outweighs those that say "later"
+        if isinstance(current, signals.Signal):
+            first = current if first is None else first
+        elif isinstance(current, BaseExceptionGroup):
+            waiting.extend(reversed(current.exceptions))
+    return first
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -314,9 +337,10 @@ def _delays(name: str, given: str | Sequence[Duration], problems: list[str]) -> 
     return tuple(delays)
 
 
-def _error_types(
+def error_types(
     name: str, given: ErrorTypes, problems: list[str]
 ) -> tuple[type[BaseException], ...]:
+    """Classes of errors, as an option names them; mistakes are appended to the problems."""
     if not isinstance(given, Iterable):
         named = getattr(given, "__name__", repr(given))
         problems.append(f"{name} is {named}; write a list: {name}=[{named}]")

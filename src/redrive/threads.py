@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from concurrent.futures import Future
-from threading import Thread, current_thread, main_thread
+from contextlib import contextmanager
+from threading import Event, Thread, current_thread, main_thread
+from time import monotonic
 from typing import ParamSpec, TypeVar
+
+from redrive.tuning import LOOK_REST, LOOK_SELDOMEST
 
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
@@ -39,6 +44,53 @@ def run_within(seconds: float, run: Callable[[], _Result], *, name: str) -> _Res
     return begin(run, name=name).result(seconds)
 
 
+class Looking:
+    """Looks now and then; the longer a look takes, the more seldom.
+
+    What there is to look at may be a thousand partitions: while something is waited for, looking
+    must not take the core of those who are waited for.
+    """
+
+    def __init__(
+        self, look: Callable[[], object], every: float, *, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._look = look
+        self._every = every
+        self._clock = clock
+        self.seconds = every
+        """How long to wait until the next look."""
+
+    def __call__(self) -> None:
+        """Look."""
+        began = self._clock()
+        self._look()
+        took = self._clock() - began
+        self.seconds = max(self._every, min(took * LOOK_REST, LOOK_SELDOMEST))
+
+
+@contextmanager
+def attending(look: Callable[[], None], *, every: float, name: str) -> Iterator[None]:
+    """Look every so many seconds, in a thread of its own, within the block; or more seldom.
+
+    An error of looking is raised at the end, unless the block has raised one.
+    """
+    over, looking = Event(), Looking(look, every)
+
+    def look_until_the_end() -> None:
+        while not over.wait(looking.seconds):
+            looking()
+
+    end = begin(look_until_the_end, name=name)
+    try:
+        yield
+    except BaseException:
+        over.set()
+        futures.wait([end])
+        raise
+    over.set()
+    end.result()
+
+
 def begin(run: Callable[[], _Result], *, name: str) -> Future[_Result]:
     """Start something that may take any time, in its own thread; the future has its result."""
     end: Future[_Result] = Future()
@@ -56,12 +108,12 @@ def begin(run: Callable[[], _Result], *, name: str) -> Future[_Result]:
 def raise_ctrl_c(error: BaseException) -> None:
     """Re-raise the error if somebody wants to end the process; not if code has merely raised it.
 
-    Python raises KeyboardInterrupt for a signal only in the main thread, and only if it handles
-    that signal itself.
+    A signal raises KeyboardInterrupt only in the main thread, and only where a function handles
+    it: Python's own, or that of a SparkContext or a notebook.
     """
     if (
         isinstance(error, KeyboardInterrupt)
         and current_thread() is main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        and callable(signal.getsignal(signal.SIGINT))
     ):
         raise error

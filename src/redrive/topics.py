@@ -7,6 +7,7 @@ Pure: turns an app and the topics as they are into a plan. `apply` carries it ou
 - Delay and dead topics accept whatever the source topics accept, with redrive's headers on top.
 - The dead topic keeps its records until somebody has looked at them; what was done about them is in
   the state topic, which is compacted and needs only one partition. No run needs that.
+- The rules topic is such a one, too, for what operators say about parked records.
 - Outbound topics exist, if the app declares them; their settings are up to their readers.
 """
 
@@ -14,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from redrive.app import App
 from redrive.durations import text
 from redrive.errors import RedriveError
+from redrive.numbers import counted
 from redrive.ports import Topics, TopicState
 
-Role = Literal["source", "outbound", "delay", "dead", "state"]
+Role = Literal["source", "outbound", "delay", "behind", "dead", "state", "rules"]
 Weight = Literal["wrong", "note"]
 """Something wrong would lose records or stop a run; a note is only worth knowing."""
 
@@ -50,7 +53,7 @@ class Create:
     replication: int | None
 
     def __str__(self) -> str:
-        return f"create {self.name} with {self.partitions} partitions"
+        return f"create {self.name} with {counted(self.partitions, 'partition')}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Grow:
     partitions: int
 
     def __str__(self) -> str:
-        return f"increase {self.name} to {self.partitions} partitions"
+        return f"increase {self.name} to {counted(self.partitions, 'partition')}"
 
 
 @dataclass(frozen=True)
@@ -128,12 +131,14 @@ class Plan:
 
 def topic_names(app: App) -> list[str]:
     """All topics that an app reads or writes, as far as it declares them, sources first."""
-    return [*app.handlers, *app.outbound_topics, *app.delay_topics, app.dead_topic]
+    behind = [app.behind_topic] if app.ordering == "strict" else []
+    return [*app.handlers, *app.outbound_topics, *app.delay_topics, *behind, app.dead_topic]
 
 
 def all_topic_names(app: App) -> list[str]:
     """The same, and those that only operators need."""
-    return [*topic_names(app), app.state_topic]
+    rules = [app.rules_topic] if app.delay_topics else []
+    return [*topic_names(app), app.state_topic, *rules]
 
 
 UNSEEN: Final = TopicState(0, 0, {})
@@ -150,14 +155,19 @@ def plan_topics(
     """What exists, what is missing and what is misconfigured."""
     sources = [described[name] for name in app.handlers if name in described]
     standard = _Standard.of(sources)
+    strict = app.ordering == "strict"
+    rooms = partial(_own, standard, numbered=strict)
     roles: dict[str, tuple[Role, Callable[[str, TopicState | None], Iterator[Problem]]]] = {
         **{name: ("source", _source(app, standard, outage, create=create_sources))
            for name in app.handlers},
         **{name: ("outbound", _outbound(standard)) for name in app.outbound_topics},
-        **{name: ("delay", _own(standard, standard.delay_rules(delay + outage, delay)))
+        **{name: ("delay", rooms(standard.delay_rules(delay + outage, delay)))
            for name, delay in app.delay_topics.items()},
+        **({app.behind_topic: ("behind", rooms(standard.behind_rules(outage + _longest(app))))}
+           if strict else {}),
         app.dead_topic: ("dead", _own(standard, standard.dead_rules())),
-        app.state_topic: ("state", _state(standard)),
+        app.state_topic: ("state", _state(standard, _LETTERS)),
+        **({app.rules_topic: ("rules", _state(standard, _RULES))} if app.delay_topics else {}),
     }  # fmt: skip
     return Plan(
         app.name,
@@ -208,6 +218,26 @@ class _Rule:
     why: str
 
 
+class _Kept(NamedTuple):
+    """What a compacted topic keeps for operators, and how it would be missed."""
+
+    what: str
+    if_deleted: str
+    if_missing: str
+
+
+_LETTERS: Final = _Kept(
+    "states of dead letters",
+    "what was done about dead letters would be forgotten, and letters could be replayed twice",
+    "dead letters can be looked at, but neither replayed nor discarded",
+)
+_RULES: Final = _Kept(
+    "rules about parked records",
+    "holds would be lost, and held records would run",
+    "parked records can be looked at, but neither held nor run now",
+)
+
+
 @dataclass(frozen=True)
 class _Standard:
     """What the source topics are like, and so the minimum for redrive's own."""
@@ -248,6 +278,17 @@ class _Standard:
             *self._common_rules("parked"),
         ]
 
+    def behind_rules(self, keep: int) -> list[_Rule]:
+        return [
+            _Rule(
+                "retention.ms",
+                str(keep),
+                lambda now: int(now) == _FOR_EVER or int(now) >= keep,
+                f"a record waits behind one that may be parked for {text(keep)}, with an outage",
+            ),
+            *self._common_rules("waiting"),
+        ]
+
     def dead_rules(self) -> list[_Rule]:
         return [
             _Rule(
@@ -259,15 +300,10 @@ class _Standard:
             *self._common_rules("dead"),
         ]
 
-    def state_rules(self) -> list[_Rule]:
+    def state_rules(self, kept: _Kept) -> list[_Rule]:
         return [
-            _Rule(
-                "cleanup.policy",
-                "compact",
-                "compact".__eq__,
-                "what was done about dead letters would be forgotten, and they replayed twice",
-            ),
-            self._in_sync_rule("states of dead letters"),
+            _Rule("cleanup.policy", "compact", "compact".__eq__, kept.if_deleted),
+            self._in_sync_rule(kept.what),
         ]
 
     def _in_sync_rule(self, what: str) -> _Rule:
@@ -307,10 +343,21 @@ class _Standard:
 _Check: TypeAlias = Callable[[str, TopicState | None], Iterator[Problem]]
 
 
-def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
-    """The check of a delay topic or of the dead topic."""
+def _longest(app: App) -> int:
+    """How long a record can be parked, over all its attempts."""
+    return max(
+        (each.retry.max_duration or sum(each.retry.delays) for each in app.handlers.values()),
+        default=0,
+    )
+
+
+def _own(standard: _Standard, rules: Iterable[_Rule], *, numbered: bool = False) -> _Check:
+    """The check of a delay topic or of the dead topic.
+
+    With `numbered`, records wait in the partition that has the number of their own.
+    """
     rules = list(rules)
-    partitions = min(standard.partitions, MOST_PARTITIONS)
+    partitions = standard.partitions if numbered else min(standard.partitions, MOST_PARTITIONS)
 
     def check(name: str, state: TopicState | None) -> Iterator[Problem]:
         if state is None:
@@ -318,10 +365,16 @@ def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
             yield Problem("missing", Create(name, partitions, config, standard.replication))
             return
         yield from _settings(name, state, rules)
-        if state.partitions < partitions:
+        if state.partitions < partitions and numbered:
             yield Problem(
-                f"{state.partitions} partitions: enough, but {partitions} let more records run in"
-                " parallel",
+                f"{counted(state.partitions, 'partition')}, should be {partitions}: with strict"
+                " order a record waits in the partition that has the number of its own",
+                Grow(name, partitions),
+            )
+        elif state.partitions < partitions:
+            yield Problem(
+                f"{counted(state.partitions, 'partition')}: enough, but {partitions} let more"
+                " records run in parallel",
                 Grow(name, partitions),
                 "note",
             )
@@ -334,16 +387,15 @@ def _own(standard: _Standard, rules: Iterable[_Rule]) -> _Check:
     return check
 
 
-def _state(standard: _Standard) -> _Check:
-    """The check of the state topic: without it, dead letters can only be looked at."""
-    rules = standard.state_rules()
+def _state(standard: _Standard, kept: _Kept) -> _Check:
+    """The check of a topic that only operators need: without it, records can be looked at."""
+    rules = standard.state_rules(kept)
 
     def check(name: str, state: TopicState | None) -> Iterator[Problem]:
         if state is None:
             config = {rule.key: rule.value for rule in rules}
             create = Create(name, 1, config, standard.replication)
-            text = "missing: dead letters can be looked at, but neither replayed nor discarded"
-            yield Problem(text, create, "note")
+            yield Problem(f"missing: {kept.if_missing}", create, "note")
             return
         yield from _settings(name, state, rules)
 
@@ -379,7 +431,8 @@ def _source(app: App, standard: _Standard, outage: int, *, create: bool) -> _Che
                 )
             else:
                 yield Problem(
-                    "missing: create it with the settings you want, or give --create-sources"
+                    "missing: create it with the settings you want, or let"
+                    " `redrive topics --apply --create-sources` do it"
                 )
             return
         yield from _source_notes(app, name, state, outage)

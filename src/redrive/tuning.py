@@ -40,6 +40,15 @@ Python. Smaller: a slow record stops its partition sooner."""
 MOST_GIVEN_BACK: Final = 10_000
 """Records given back whose tries are remembered. Larger: memory. Smaller: some begin at their first
 try again."""
+MAX_BEHIND: Final = 100_000
+"""Records of one key that wait behind one that is parked, the default of `max_behind`. Larger:
+memory, and longer until the key has caught up. Smaller: its partition waits sooner."""
+FOLLOWERS_LET_GO: Final = 100
+"""Records of one key that are in their lane at once after they have waited. Larger: more are taken
+out again if the first of them fails. Smaller: more steps for the same."""
+FOLLOWERS_AT_HAND: Final = 1_000
+"""Records per partition that wait behind others in memory; those beyond are read again when they
+may run. Larger: memory. Smaller: more is read twice."""
 LONG_RUNNING: Final = 30.0
 """Seconds after which a running handler is logged, then each time after twice as long. Larger: a
 handler that hangs is noticed later. Smaller: lines about handlers that are only slow."""
@@ -49,26 +58,108 @@ looks."""
 JOIN_STEP: Final = 0.1
 """Seconds of one step of waiting for threads to end. Larger: an end is noticed later. Smaller: more
 steps."""
+RESOURCES_TO_CLOSE: Final = 10.0
+"""Seconds for an app's resources to close when its run ends. Larger: one that hangs delays the end.
+Smaller: slow ones are left behind."""
 LOOP_ANSWERS_WITHIN: Final = 5.0
 """Seconds in which an event loop answers at the end. Larger: one that is blocked delays the end.
 Smaller: a busy one is left behind, with its resources open."""
 
+GUARD_PASSING: Final = 0.05
+"""Of the calls since then, the share that may have succeeded. Larger: half an outage opens a guard.
+Smaller: one success by chance keeps it closed."""
+GUARD_SETTLE: Final = 250
+"""Milliseconds over which calls have to fail, or nothing has to have succeeded, before a guard
+opens. Larger: it opens later. Smaller: an unlucky moment of a busy handler opens it."""
+GUARD_DOUBT: Final = 500
+"""Milliseconds for which a failure that may be an outage is not yet its record's own. Larger: a
+record that fails alone holds up its key for longer. Smaller: the first records of an outage lose an
+attempt."""
+GUARD_LOOK: Final = 50
+"""Milliseconds between two looks at what was seen. Larger: it opens later. Smaller: more looking,
+while something fails."""
+GUARD_BATCH: Final = 3
+"""Records of a failed batch, called one by one, that have to fail in a row as in an outage before
+the others are not called. Larger: more calls of what is away. Smaller: a few poisoned ones send the
+others back."""
+GUARD_PROBE: Final = 1.0
+"""Seconds until the first probe of an outage; each further one takes twice as long. Larger: its end
+is noticed later. Smaller: more calls of what is away."""
+GUARD_PROBE_LONGEST: Final = 30.0
+"""Seconds between two probes at most. Larger: the end of a long outage is noticed later. Smaller:
+more calls of what is away."""
+GUARD_PROBES_PASSED: Final = 3
+"""Probes that have to succeed in a row, of different records, before others follow. Larger: it
+takes longer. Smaller: one lucky call ends it."""
+GUARD_RETENTION: Final = 0.8
+"""Share of its topic's retention that a record may wait for before it is said. Larger: little time
+is left to do something. Smaller: it is said of every long outage."""
+GUARD_RETENTION_EVERY: Final = 60_000
+"""Milliseconds between two looks at that, during an outage. Larger: said later. Smaller: more
+questions to Kafka."""
+BRAKE_DEAD: Final = 20
+"""Records that would be buried at least, before `stop_on_dead` ends a run. Larger: more are buried
+before. Smaller: a few bad ones end a run that has just begun."""
+BRAKE_WINDOW: Final = 10
+"""Seconds for which outcomes are counted for that. Larger: what went well a while ago hides a
+mistake. Smaller: a run of bad records ends it."""
+
 HISTORY_ATTEMPTS: Final = 10
 """Failed attempts that travel with a record, the last ones. Larger: larger headers, of which every
 parked and dead record has some. Smaller: the time line of a dead letter begins later."""
+SENT_TOPICS_KEPT: Final = 10_000
+"""Topics that a process remembers as good to send to. Larger: memory, if handlers make names up.
+Smaller: the names of others are checked with every message."""
+CAUSES_TOLD_APART: Final = 50
+"""Causes of failures that are counted one by one between two looks; those beyond are counted
+together. Larger: memory, and larger reports of tasks. Smaller: details are lost sooner."""
+CAUSE_MESSAGE_BYTES: Final = 500
+"""Bytes of the message in the log line of a cause. Larger: longer lines. Smaller: messages are cut
+off sooner."""
+CAUSE_TRACE_CHARACTERS: Final = 8192
+"""Characters of the stack trace that is logged with a cause. Larger: longer logs. Smaller: the
+middle of deep stacks is left out."""
+CAUSE_GROUP_BYTES: Final = 200
+"""Bytes of the name that an app gives a group of failures. Larger: longer lines and reports.
+Smaller: names are cut off, and groups that differ at their end become one."""
+COLLECTOR_ALLOCATIONS: Final = 50_000
+"""Objects made between two looks of Python's garbage collector for cycles. Larger: cycles take up
+memory for longer. Smaller: it goes through all records in flight more often."""
 
 # Dead letters
 
 DEAD_GROUPS: Final = 1000
-"""Groups that are told apart in one scan. Larger: memory, and lists that nobody reads. Smaller:
+"""Groups that are distinguished in one scan. Larger: memory, and lists that nobody reads. Smaller:
 rare causes disappear among the others."""
 DEAD_PATTERNS: Final = 20
-"""Patterns of messages, and origin topics, that are told apart within a group. Larger: memory for
-each group. Smaller: kinds of messages disappear among the others."""
+"""Patterns of messages, and origin topics, that are distinguished within a group. Larger: memory
+for each group. Smaller: kinds of messages disappear among the others."""
+
+DEAD_RANGE: Final = 50_000
+"""Offsets of a dead topic that one task of Spark reads. Larger: fewer tasks, each of which is given
+more marks: with 12 bytes for each, so many stay below the size at which Spark warns of large tasks.
+Smaller: more tasks, each of which begins with a new consumer."""
+
+SETTLE_EVERY: Final = 0.05
+"""Seconds between two looks at whether what was written to the state topic can be read. Larger:
+shards begin later. Smaller: more requests."""
 
 DEAD_DIFFERENCES: Final = 3
 """Letters of which a dry run shows what a fix changes. Larger: more to read. Smaller: less is seen
 before anything is written."""
+TRIAL_PATIENCE: Final = 10.0
+"""Seconds that `redrive dead try` waits for a manual acknowledgement, where its handler has no
+time-out. Larger: a handler that acknowledges nothing takes as long for each letter. Smaller: slow
+ones count as not acknowledged."""
+DEAD_TOLD_EVERY: Final = 15.0
+"""Seconds between two lines of a job about letters that nobody watches on a terminal. Larger: it
+seems to hang. Smaller: longer logs."""
+DEAD_NAMES: Final = 10
+"""Topics or apps that a dry run names with each reason to leave letters out. Larger: longer lines.
+Smaller: the one that is needed may not be named."""
+DEAD_BLOCK: Final = 1000
+"""Offsets that are read at once when letters are listed from the end. Larger: the first page takes
+longer. Smaller: more requests for letters that are far apart."""
 DEAD_STEP: Final = 5000
 """Letters that a replay looks at before it commits how far it has come, also if it leaves them out.
 Larger: a crash repeats more looking. Smaller: more transactions for nothing."""
@@ -78,9 +169,25 @@ transactions."""
 DEAD_LOOK_EVERY: Final = 2.0
 """Seconds between two looks at what became of the copies of a replay. Larger: it stops later.
 Smaller: more reading of delay topics and the dead topic."""
+DEAD_REMOVED_AT_ONCE: Final = 10_000
+"""Marks of letters that are gone, which one operation removes. Larger: a longer first transaction.
+Smaller: the state topic is tidied up more slowly."""
+IDS_AT_ONCE: Final = 1000
+"""Ids that an inbox is asked for at once by a dry run, a replay or a rewind. Larger: longer
+statements. Smaller: more of them."""
 RAMP_PATIENCE: Final = 600.0
-"""Seconds that a replay waits until the copies of one step of its ramp are handled, beyond their
-delay. Larger: a job waits longer for an app that does not run. Smaller: a busy app stops it."""
+"""Seconds that a replay waits for the next of the copies of one step of its ramp to be handled,
+beyond their delay. Larger: a job waits longer for an app that does not run. Smaller: an app that is
+busy with others stops it."""
+OPERATIONS_KEPT: Final = 20
+"""Operations that a letter's mark names, the last ones. Larger: larger marks in the state topic.
+Smaller: less of a letter's story is known."""
+MASKED_DEEPEST: Final = 50
+"""Parts within parts of a value that are looked through for masked fields; whatever is deeper is
+hidden. Larger: deeper calls, up to what Python allows. Smaller: more is hidden."""
+MASKED_SECRETS: Final = 200
+"""Masked parts that are looked for in the rest of a value; one with more is hidden as a whole.
+Larger: showing it takes longer. Smaller: more values are hidden."""
 
 # Delivery
 
@@ -95,6 +202,25 @@ disturbs the work."""
 UNIT_SECONDS: Final = 0.1
 """Seconds that handlers run, about, before their work is committed. Larger: a crash repeats more,
 and rivals wait longer. Smaller: more commits."""
+UNIT_FIRST_SIZE: Final = 16
+"""Records of a unit of work while it is not known how long handlers take. Larger: slow ones keep
+their first transaction open for long. Smaller: more commits at the start."""
+UNIT_ALONE_WAIT: Final = 1000
+"""Milliseconds until a record that cannot be committed even alone is tried again, doubled each
+time. Larger: it is late. Smaller: a database in trouble is asked more often."""
+UNIT_ALONE_LONGEST: Final = 30_000
+"""The longest of these waits. Larger: it is noticed later that it can be committed. Smaller: more
+tries for nothing."""
+DATABASE_LOST_BY_CHANCE: Final = 2
+"""How often the database may be lost while a record is handled before that record is tried alone.
+Larger: one that ends its connection takes others with it more often. Smaller: an outage makes
+records go one by one."""
+REFUSED_WAIT: Final = 1000
+"""Milliseconds until a topic that refused a write is looked at again, doubled each time. Larger:
+records wait longer than it does. Smaller: more questions to the brokers."""
+REFUSED_LONGEST: Final = 30_000
+"""The longest of these waits. Larger: it is noticed later that the topic takes writes again.
+Smaller: more questions to the brokers."""
 
 # Both engines
 
@@ -128,6 +254,9 @@ that is about to end is refused."""
 TAKE_OVER_STOOD: Final = 6
 """Looks for which nobody must have committed. Larger: a first start under a new name takes longer.
 Smaller than a batch lasts (5 s): a run on Spark may go on unnoticed."""
+REWIND_STOOD: Final = 10
+"""Looks, as often, for which a rewind must not have been committed over. Larger: a rewind takes
+longer. Smaller than a commit of a task can be under way (6 s): it may be lost unnoticed."""
 MOST_DUE_MARKS: Final = 64
 """Marks kept per partition of a delay topic to tell since when records are due. Larger: memory.
 Smaller: the lateness of a backlog is reported less exactly."""
@@ -145,6 +274,10 @@ lines. Smaller: details are lost sooner."""
 FENCED_AT_ONCE: Final = 8
 """Partitions fenced off at once: each takes a producer. Larger: more connections. Smaller: a large
 assignment, or a first batch, begins later."""
+
+PARKED_RULES_EVERY: Final = 3.0
+"""Seconds between two looks for rules about parked records (`redrive parked`). Larger: a hold or a
+run-now begins later. Smaller: more questions to the brokers."""
 
 # The worker
 
@@ -193,6 +326,12 @@ later. Smaller: one on a busy machine is restarted for nothing."""
 UPKEEP_EVERY: Final = 0.1
 """Seconds between two rounds of upkeep (hung handlers, lost threads). Larger: time-outs are noticed
 later. Smaller: the poll thread has less time to poll."""
+LOOK_REST: Final = 10.0
+"""Times as long as a look took for which nobody looks again. Larger: what a look would have seen is
+seen later. Smaller: with many partitions, looking takes a larger share of a core."""
+LOOK_SELDOMEST: Final = 0.5
+"""Seconds between two looks at the most, however long one took. Larger: what has ended is seen
+later. Smaller: with very many partitions, looking takes a larger share of a core."""
 FINISH_LOOK_EVERY: Final = 0.005
 """Seconds between two looks whether the handlers of revoked partitions have ended. Larger: a
 rebalance takes longer. Smaller: CPU time."""
@@ -257,6 +396,9 @@ that nobody reads stays so longer. Smaller: more questions to the coordinator.""
 REOPEN_WAIT: Final = 1.0
 """Seconds until a partition whose transaction failed begins again. Larger: its records are late.
 Smaller: a trouble that lasts is met more often."""
+MOST_INSTANCES: Final = 10_000
+"""Workers of one app on one machine that get a name in the group by themselves. Larger: longer
+looks for a free name if there is none. Smaller: more of them are refused."""
 
 # Spark
 
@@ -362,6 +504,24 @@ Smaller: an idle lane takes more CPU time."""
 DUE_LONG_HOLD: Final = 60.0
 """Seconds after which a record that `redrive-due` holds by its header is logged, and of one step of
 holding it. Larger: a wrong header goes unnoticed for longer. Smaller: lines about short holds."""
+FRAME_FIRST_ROWS: Final = 200
+"""Rows of an Arrow batch while their size is not known. Larger: memory, if they are large. Smaller:
+the first batch takes longer."""
+FRAME_MOST_ROWS: Final = 2000
+"""Rows of an Arrow batch, at most. Larger: a task commits less often. Smaller: more batches, each
+with its own overhead."""
+ARROW_BATCH_BYTES: Final = 16_000_000
+"""Bytes of an Arrow batch, about. Larger: memory, as it is there on both sides, and several times
+in Python's. Smaller: more batches."""
+FRAME_READ_TIMEOUT: Final = 20_000
+"""Milliseconds that a task waits for a broker that says nothing; Spark's default is two minutes.
+Larger: an outage is noticed later. Smaller: a slow broker fails tasks."""
+FRAME_LATENESS_KEPT: Final = 100_000
+"""Rows of a range whose lateness is reported one by one, the last ones. Larger: larger reports.
+Smaller: percentiles of large ranges are less exact."""
+DUE_MOST_RECORDS: Final = 500_000
+"""Records of a batch of `redrive-due`, unless `maxRecordsPerBatch` says otherwise. Larger: longer
+batches after an outage. Smaller: more of them."""
 
 # Kafka
 
@@ -526,3 +686,92 @@ meanwhile."""
 MOST_HELD_OF_A_TOPIC: Final = 500
 """Aggregates of one topic held one by one; with more, the topic is. Larger: longer queries.
 Smaller: others of the topic wait with them."""
+
+# Console
+
+CONSOLE_LOOK_EVERY: Final = 2.0
+"""Seconds between two looks at an app's offsets. Larger: the page is older. Smaller: more requests
+to the brokers, for each app."""
+CONSOLE_OLD_SECONDS: Final = 30.0
+"""Seconds after which a page says that nothing newer was seen. Larger: what is shown may be old.
+Smaller: it is said of a slow broker, too."""
+CONSOLE_UNREAD_SECONDS: Final = 60.0
+"""Seconds for which records wait and none is handled before the page says that nobody seems to read
+them. Larger: a run that is gone is missed for longer. Smaller: it is said of long batches, too."""
+CONSOLE_TOPICS_EVERY: Final = 30.0
+"""Seconds between two looks at which topics there are. Larger: a new delay topic is seen later.
+Smaller: all topics of the cluster are listed more often."""
+CONSOLE_BROKER_EVERY: Final = 600.0
+"""Seconds between two looks at a broker's settings. Larger: a change is seen later. Smaller: more
+requests, and refusals where the console may not see them."""
+CONSOLE_POINT_SECONDS: Final = 10
+"""Seconds between two points of a chart. Larger: coarser charts. Smaller: memory."""
+CONSOLE_POINTS: Final = 2160
+"""Points of a chart: six hours. Larger: memory. Smaller: charts begin later."""
+CONSOLE_ENDPOINT_SECONDS: Final = 1.0
+"""Seconds in which a question to a run must be answered, all of it. Larger: a silent one delays the
+page. Smaller: a busy one seems to be away."""
+CONSOLE_ENDPOINT_BYTES: Final = 2_000_000
+"""Bytes that are read of an answer. Larger: memory. Smaller: metrics are cut off."""
+CONSOLE_SCAN_SECONDS: Final = 3.0
+"""Seconds that one page may look for letters before it says how far it came. Larger: a slow page.
+Smaller: more clicks."""
+CONSOLE_LETTERS: Final = 50
+"""Letters on one page. Larger: long pages. Smaller: more of them."""
+CONSOLE_INDEX_STEP: Final = 20_000
+"""Letters that are counted before the page hears of it. Larger: it moves in jumps. Smaller: more
+asking."""
+CONSOLE_CATCH_UP_SECONDS: Final = 2.0
+"""Seconds that one page waits for somebody else who reads what was done about letters. Larger: slow
+pages while a broker is slow. Smaller: pages may lack what was done a moment ago."""
+CONSOLE_RECOUNT_EVERY: Final = 600.0
+"""Seconds after which letters that retention has deleted are no longer counted. Larger: counts are
+too high for longer. Smaller: all letters are read again more often."""
+CONSOLE_VALUE: Final = 100_000
+"""Characters of a value that a page shows. Larger: slow pages. Smaller: more is cut off."""
+CONSOLE_BODY: Final = 2_000_000
+"""Bytes of a request. Larger: memory that anybody can ask for. Smaller: values that cannot be
+edited."""
+CONSOLE_BODY_SECONDS: Final = 10.0
+"""Seconds in which a request must have arrived. Larger: slow senders keep connections. Smaller:
+slow networks are cut off."""
+CONSOLE_CONNECTIONS: Final = 300
+"""Connections at once. Larger: memory. Smaller: fewer viewers."""
+CONSOLE_CONNECTIONS_EACH: Final = 100
+"""Connections at once of one address, unless it is the proxy's. Larger: one visitor can take the
+places of others. Smaller: fewer viewers behind one address."""
+CONSOLE_LIVE: Final = 150
+"""Viewers who are notified of changes. Larger: more to send. Smaller: others have to reload."""
+CONSOLE_LIVE_EACH: Final = 60
+"""Pages of one visitor that are notified of changes; fewer than connections of one address.
+Larger: one visitor can take all places. Smaller: many who share a token and an address reload."""
+CONSOLE_REQUESTS: Final = 20.0
+"""Requests per second of one address, or of one user of the proxy, on average. Larger: one visitor
+can keep others waiting. Smaller: a busy visitor is refused."""
+CONSOLE_BURST: Final = 100
+"""Requests that may come at once before that counts. Larger: as above. Smaller: a page with its
+parts is refused."""
+CONSOLE_LOGINS: Final = 10
+"""Wrong tokens per minute of one address, after which further wrong ones are refused; right ones
+are not. Larger: more guesses. Smaller: somebody who mistypes has to wait sooner."""
+CONSOLE_JOB_SECONDS: Final = 60.0
+"""Seconds that a page waits for Kafka to know of a job that was begun on it. Larger: a page that
+seems to hang. Smaller: a slow cluster's jobs are paused before they have begun."""
+CONSOLE_FATE_SECONDS: Final = 3600.0
+"""Seconds after a replay for which its page asks what became of the copies, besides the delay that
+they wait. Larger: topics are read for longer. Smaller: what is handled later stays unknown."""
+CONSOLE_PARKED: Final = 200_000
+"""Parked records of one delay topic that are counted for a page. Larger: more is read for whoever
+looks. Smaller: of more records, only some are counted."""
+CONSOLE_PARKED_EVERY: Final = 5.0
+"""Seconds after which parked records are counted again, if somebody looks. Larger: older counts.
+Smaller: they are read more often."""
+CONSOLE_DIFF_LINES: Final = 200
+"""Lines of a difference that a plan shows of one letter. Larger: long pages. Smaller: less of a
+large change is seen."""
+CONSOLE_RULES: Final = 200
+"""Rules about parked records that the audit page shows, the newest. Larger: long pages. Smaller:
+older ones are only in their topic."""
+CONSOLE_REFUSALS: Final = 500
+"""Refused requests that the audit page remembers. Larger: memory. Smaller: an attack hides the one
+before it."""

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from redrive.backoff import GiveBack
-from redrive.choices import Ack, Commit, Engine, OnDataLoss, Ordering
+from redrive.choices import Ack, AfterBury, Commit, Engine, OnDataLoss, Ordering
 from redrive.guarantees import GUARANTEES, Delivery
 from redrive.handler import Handler, accepts, is_async_itself, name_of, yields
 from redrive.record import is_topic_name
@@ -58,6 +58,15 @@ def of_engine(app: App, handlers: Mapping[str, Handler], engine: Engine | None) 
                 f"{where}: timeout= on a function that is not async works only on the worker: a"
                 " Spark task cannot go on without it; make it async, or use --engine worker"
             )
+        if engine == "spark" and handler.guard is not None:
+            yield f"{where}: guard= works only on the worker; remove it, or use --engine worker"
+    if engine == "spark" and app.stop_on_dead is not None:
+        yield "stop_on_dead= works only on the worker; remove it, or use --engine worker"
+    if engine == "spark" and app.ordering == "strict":
+        yield (
+            'ordering="strict" works only on the worker: on Spark a source partition and the topics'
+            " where its records wait are read by different tasks; use --engine worker"
+        )
     if engine == "spark" and app.commit is not None:
         yield "commit= works only on the worker: on Spark each task commits"
 
@@ -96,7 +105,13 @@ def _own(
         yield f"concurrency is {app.concurrency!r}; it can be 1 to {_MAX_CONCURRENCY}"
     if not (_is_whole(app.database_connections) and app.database_connections >= 1):
         yield f"database_connections is {app.database_connections!r}; it must be at least 1"
+    share = app.stop_on_dead
+    if share is not None and (
+        isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1
+    ):
+        yield f"stop_on_dead is {share!r}; it can be more than 0, up to 1: a share of the records"
     yield from _of_sends(app, app.sends)
+    yield from _of_strict(app, handlers)
     if not handlers:
         yield "it has no handlers: decorate a function with @app.handler(topic)"
     for topic in recoveries:
@@ -104,10 +119,74 @@ def _own(
             yield f'there is a recovery for "{topic}", but no handler'
 
 
+def _of_strict(app: App, handlers: Mapping[str, Handler]) -> Iterator[str]:
+    """What is wrong with strict order, and what cannot be combined with it."""
+    if not (_is_whole(app.max_behind) and app.max_behind >= 1):
+        yield f"max_behind is {app.max_behind!r}; it must be at least 1"
+    if app.after_bury not in get_args(AfterBury):
+        known = " or ".join(map(repr, get_args(AfterBury)))
+        yield f"after_bury is {app.after_bury!r}; it can be {known}"
+    if app.after_bury == "hold":
+        yield (
+            'after_bury="hold" is not possible yet: nobody would tell a key that its dead letter'
+            ' was discarded; use after_bury="continue"'
+        )
+    if app.ordering == "strict":
+        yield from _against_strict(app, handlers)
+
+
+def _against_strict(app: App, handlers: Mapping[str, Handler]) -> Iterator[str]:
+    strict = 'ordering="strict"'
+    if len(handlers) > 1:
+        yield (
+            f"{strict} is for an app with one source topic, because records of all source topics"
+            " would wait in the same partitions, and one worker need not own all of those; write"
+            " an app for each"
+        )
+    if app.delivery == "transaction":
+        yield (
+            f"{strict} cannot be combined with transaction: it commits a contiguous prefix of"
+            " records, and one key that waits would hold up all others"
+        )
+    if app.was is not None:
+        yield (
+            f"{strict} cannot be combined with was=: nobody knows which partition the records that"
+            " wait under the old name belong to; let the old app finish first"
+        )
+    if any(handler.guard is not None for handler in handlers.values()):
+        yield (
+            f"{strict} cannot be combined with guard= yet: what waits behind a parked record during"
+            " an outage has not been tried; remove one of them"
+        )
+    for handler in handlers.values():
+        for why in _not_in_order(handler):
+            yield f'handler of "{handler.topic}": {why}'
+
+
+def _not_in_order(handler: Handler) -> Iterator[str]:
+    if handler.is_frame:
+        yield 'ordering="strict" is for single records, and Spark orders no rows of a frame'
+    if handler.batch is not None:
+        yield (
+            'batch= cannot be combined with ordering="strict": one call may have several records of'
+            " a key, and a later one would be done although an earlier one fails"
+        )
+    if handler.retry.redeliver == "origin":
+        yield (
+            'redeliver="origin" cannot be combined with ordering="strict": a record that is written'
+            " back stands behind later ones of its key"
+        )
+    if isinstance(handler.retry.first, GiveBack):
+        yield (
+            'GiveBack cannot be combined with ordering="strict": a record that waits behind another'
+            " cannot be given back; use InPlace"
+        )
+
+
 def _of_handler(app: App, handler: Handler) -> Iterator[str]:
     if not (isinstance(handler.topic, str) and is_topic_name(handler.topic)):
         yield "that is not a valid Kafka topic name"
-    own = (app.dead_topic, app.state_topic)
+    own = (app.dead_topic, app.state_topic, *_behind(app))
     if handler.topic in own or handler.topic in app.delay_topics:
         yield "that is one of the app's own topics; rename the app"
     first = "record" if handler.batch is None else "records"
@@ -133,6 +212,10 @@ def _of_handler(app: App, handler: Handler) -> Iterator[str]:
     yield from _of_id(handler)
     yield from _of_sends(app, handler.sends)
     yield from _of_delivery(app, handler)
+
+
+def _behind(app: App) -> list[str]:
+    return [app.behind_topic] if app.ordering == "strict" else []
 
 
 def _of_decode(handler: Handler) -> Iterator[str]:

@@ -12,8 +12,9 @@ itself says so in its options:
     options = redrive.worker.Options(until="empty")
     redrive.worker.start("shop:app", options=options).await_termination()
 
-The app may also be passed as it is, also from the file that is run: no other process imports it.
-Signals, logging and metrics are the program's own; `redrive run --engine worker` has them built in.
+You can also pass the App itself, even from the script that runs.
+Signals and logging are the program's own, and so is the registry of metrics: `Collector(worker)` is
+what it collects from. `redrive run --engine worker` has all of them built in.
 """
 
 from redrive.delivery.store import (
@@ -22,12 +23,14 @@ from redrive.delivery.store import (
     TransactionEndedError,
 )
 from redrive.engines.worker.fate import WorkerError
+from redrive.engines.worker.metrics import WorkerCollector as Collector
 from redrive.engines.worker.options import Options
 from redrive.engines.worker.worker import Worker, start
 from redrive.kafka.errors import BrokerError, NotAllowedError
 
 __all__ = [
     "BrokerError",
+    "Collector",
     "NotAllowedError",
     "Options",
     "StoreNotAllowedError",

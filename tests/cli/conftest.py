@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from typer.testing import CliRunner, Result
-
-from redrive.cli.commands import app as command
 
 SHOP = """
 from redrive.app import App
@@ -38,18 +34,3 @@ def shop(tmp_path, monkeypatch, redrive_prefix) -> Iterator[Callable[..., str]]:
 
     yield write
     sys.modules.pop(module, None)
-
-
-@pytest.fixture
-def redrive(monkeypatch) -> Iterator[Callable[..., Result]]:
-    """Runs `redrive` with these arguments, on a wide terminal that is none."""
-    monkeypatch.setenv("COLUMNS", "200")
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-
-    def run(*arguments: str) -> Result:
-        return CliRunner().invoke(command, list(arguments))
-
-    yield run
-    root.handlers[:] = handlers
-    root.setLevel(level)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
+from urllib.parse import urlencode
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from redrive.cli import demo_live
 from redrive.cli import demo_simulated as verb
 from redrive.cli.commands import app as cli
 from redrive.demo import live
 from redrive.demo.simulated import simulate
 from redrive.demo.story import EVENTS
 from redrive.durations import text
+from redrive.local.waiting import wait_until
 from redrive.record import Write
 
 
@@ -156,6 +163,61 @@ def test_the_real_demo_shows_healthy_records_while_early_ones_wait(real):
     assert number(real.stdout, "healthy records were handled while the first of the 10") > 0
     assert re.search(r"handled +\d+ +parked +\d+ +early updates handled +\d+", real.stdout)
     assert re.search(r"\+--> items\.dead +2", real.stdout)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_the_console_of_the_demo_shows_what_died_and_a_replay_is_handled(tmp_path):
+    log = tmp_path / "demo.log"
+    with log.open("w") as out:
+        demo = subprocess.Popen(
+            [sys.executable, "-u", "-m", "redrive", "demo", "--console"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        link = re.compile(r"to change things: http://127.0.0.1:(\d+)/login\?token=(\S+)")
+        assert wait_until(lambda: link.search(log.read_text()) or demo.poll() is not None, 250)
+        port, token = link.search(log.read_text()).groups()
+
+        def ask(path, **fields):
+            connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+            try:
+                method, body = ("POST", urlencode(fields)) if fields else ("GET", None)
+                connection.request(method, path, body, {"Authorization": f"Bearer {token}"})
+                answer = connection.getresponse()
+                return answer.getheader("location"), answer.read().decode()
+            finally:
+                connection.close()
+
+        assert ask(f"/login?token={token}")[0] == "/"
+        counted = "2 of 2 letters counted"
+        assert wait_until(lambda: counted in ask("/apps/items/dead")[1], 60, pause=0.5)
+        plan, _ = ask("/apps/items/dead/plan", action="replay", state="open")
+        assert wait_until(lambda: 'id="reason"' in ask(plan)[1], 60, pause=0.5)
+        job, _ = ask(f"{plan}/do", reason="as a test")
+        # One cannot be decoded, the other's item never came: a worker sees to it that both die.
+        assert wait_until(lambda: "2 died again" in ask(job)[1], 120, pause=0.5), ask(job)[1]
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.wait(60)
+    assert demo.returncode == 0, log.read_text()
+    assert "cannot listen" not in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "answers", "wanted"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_whoever_is_at_a_terminal_is_asked_whether_to_look_at_a_page(
+    monkeypatch, terminal, answers, wanted
+):
+    asked = []
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: terminal))
+    confirm = lambda question, default: asked.append((question, default)) or answers  # noqa: E731 -- notes it
+    monkeypatch.setattr(demo_live.typer, "confirm", confirm)
+    assert demo_live.wants_page(Console(force_terminal=True)) is wanted
+    assert len(asked) == terminal
 
 
 def test_a_record_that_is_nowhere_is_lost():

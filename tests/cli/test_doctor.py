@@ -329,3 +329,12 @@ def test_topic_problems_by_weight():
         ("topic t", "warning"),
         ("topic u", "ok"),
     ]
+
+
+def test_what_to_do_about_a_topic_is_said_once():
+    text = "missing: create it, or let `redrive topics --apply --create-sources` do it"
+    plan = Plan("a", (TopicPlan("t", "source", None, (Problem(text), Problem("bad"))),))
+    assert [(line.seen, line.todo) for line in topic_findings(plan)] == [
+        ("missing", "create it, or let `redrive topics --apply --create-sources` do it"),
+        ("bad", "do it by hand"),
+    ]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from redrive import App
-from redrive.cli.doctor_permissions import _of_settings, check_permissions
+from redrive.cli.doctor_permissions import check_permissions, of_settings
 from redrive.config import load_settings
 from redrive.engines import preflight
 from redrive.errors import NotReadyError
@@ -20,19 +20,6 @@ from redrive.loading import load_app
 from redrive.permissions import Permission, permissions
 from redrive.record import Write
 from redrive.topics import all_topic_names
-
-
-@pytest.fixture
-def as_user(redrive_secure_stack, redrive_prefix, monkeypatch):
-    """Makes the environment that of a new user, who may do this and nothing else."""
-
-    def make(needed: list[Permission]) -> None:
-        given = redrive_secure_stack.add_user(redrive_prefix, needed)
-        monkeypatch.setenv("REDRIVE_BOOTSTRAP", given["bootstrap"])
-        for name, value in given["security"].items():
-            monkeypatch.setenv(f"REDRIVE_SECURITY_{name.upper()}", value)
-
-    return make
 
 
 @pytest.fixture
@@ -89,7 +76,7 @@ def test_with_exactly_what_is_listed_it_warns_of_nothing_and_does_not_point_at_i
     found = json.loads(redrive("doctor", target, "--json").output)["findings"]
     about_kafka = found[[one["subject"] for one in found].index("broker") :]
     about_kafka = [one for one in about_kafka if not one["subject"].startswith("database")]
-    assert {one["verdict"] for one in about_kafka} == {"ok", "not checked"}, about_kafka
+    assert [one for one in about_kafka if one["verdict"] not in ("ok", "not checked")] == []
     (version,) = [one for one in about_kafka if one["subject"] == "broker version"]
     assert "DESCRIBE_CONFIGS on the cluster" in version["seen"]
     assert not [one for one in about_kafka if "redrive doctor" in one["seen"] + one["todo"]]
@@ -107,7 +94,7 @@ def test_that_settings_are_hidden_is_a_warning_only_where_ids_are_kept_for_ever(
     app = App("shop", **choices)
     app.handler("orders")(print)
     allowed = {("topic", name): frozenset({"READ"}) for name in ("orders", "shop.dead")}
-    (found,) = _of_settings(app, allowed)
+    (found,) = of_settings(app, allowed)
     assert found.verdict == verdict
 
 
@@ -193,7 +180,7 @@ def test_a_delay_topic_that_no_policy_has_is_seen_with_what_is_listed(
     publisher = KafkaPublisher(owner)
     publisher.publish([Write(former, None, b"1"), Write(former, None, b"2")])
     publisher.close()
-    said = f"no policy uses {former} any more, but up to 2 records are waiting there"
+    said = f"no policy uses {former} any more, but about 2 records are waiting there"
     assert said in redrive("topics", target).output
     assert json.loads(redrive("topics", target, "--json").output)["left_behind"] == {former: 2}
     doctor = json.loads(redrive("doctor", target, "--json").output)
@@ -218,7 +205,9 @@ def test_topics_without_the_right_to_see_settings(redrive, secured):
     target, _ = secured()
     result = redrive("topics", target)
     assert result.exit_code == 0
-    assert result.output.count("its settings cannot be read") == 5
+    assert result.output.count("its settings cannot be read") == len(
+        all_topic_names(load_app(target))
+    )
     assert "Nothing is wrong, as far as this user is allowed to see." in result.output
 
 
@@ -234,6 +223,9 @@ def test_what_to_grant_is_printed_without_asking_anybody(redrive, shop, redrive_
         "# redrive topics --apply",
         "# redrive dead",
         "# redrive dead replay",
+        "# redrive parked",
+        "# redrive parked hold",
+        "# redrive rewind",
     ]
     grant = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config admin.properties --add'
     assert f"{grant} --allow-principal 'User:eve' --operation Write --topic 'invoices'" in lines

@@ -187,6 +187,28 @@ def test_once_ends_with_what_is_there_and_says_what_stays_parked(run, own_shop):
     assert wait_until((own_shop.folder / "closed").exists, timeout=10)
 
 
+@pytest.mark.chaos
+def test_once_goes_on_when_its_planner_does_not_start_in_time(run, own_shop, monkeypatch):
+    """As on a busy machine: of its first Python process for planning, Spark hears nothing."""
+    own_shop.make_topics()
+    own_shop.send(b"1", b"2")
+    python = own_shop.folder / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *python_streaming_source_runner*)\n'
+        f"  mkdir {own_shop.folder}/late 2>/dev/null && exit;;\n"
+        "esac\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    once = run(own_shop.target, "--once")
+    assert once.end() == 0, once.errors
+    assert "main lane: its planner did not start within Spark's ten seconds" in once.errors
+    assert own_shop.outbound() == [b"1", b"2"]
+    assert "main  lane: 2 done\n" in once.said
+
+
 def check_why_they_were_parked(lines: list[dict[str, Any]], shop: Shop) -> None:
     first, *others = [line for line in lines if line["logger"] == "redrive.causes"]
     assert "parked: redrive.signals.Retry: not yet in shop:handle (" in first["message"]

@@ -59,8 +59,8 @@ def test_sources_outage_and_json(redrive, shop, redrive_stack, redrive_prefix):
     assert made.exit_code == 0
     data = json.loads(made.output)
     assert data["ok"] is True
-    assert len(data["applied"]) == 5
-    roles = ["source", "delay", "delay", "dead", "state"]
+    assert len(data["applied"]) == 6
+    roles = ["source", "delay", "delay", "dead", "state", "rules"]
     assert [topic["role"] for topic in data["topics"]] == roles
     longer = json.loads(redrive(*arguments, "--outage", "30d").output)
     assert "an outage of 30d must not delete it" in longer["topics"][1]["problems"][0]["text"]

@@ -108,7 +108,7 @@ def test_rare_outcomes_have_a_column_only_when_they_occur(run):
 def test_troubles_and_losses_are_shown(run):
     run.statuses["main"] |= {"trouble": "no broker answers", "lost": ["in[0]: gone", "in[1]: gone"]}
     assert "main lane is waiting: no broker answers" in drawn(run)
-    assert "main lane: data loss detected 2 time(s)" in drawn(run)
+    assert "main lane: data loss detected 2 times" in drawn(run)
 
 
 def test_before_anything_happened_there_is_a_picture_too():
@@ -159,7 +159,7 @@ def test_the_summary_says_what_stays_parked_and_when_it_is_due(run):
 def test_the_summary_says_which_records_are_not_done_and_why(run):
     run.statuses["main"] |= {"refused": 2, "refusal": "a write to invoices was refused"}
     assert list(view.summary(run, NOW))[-1] == (
-        "main lane: 2 record(s) waiting: a write to invoices was refused"
+        "main lane: 2 records waiting: a write to invoices was refused"
     )
 
 
@@ -196,10 +196,15 @@ def test_a_lane_that_left_something_undone_had_something_to_do(status, said):
     assert next(iter(view.summary(run, NOW))) == f"main  lane: {said}"
 
 
+def test_one_is_not_told_as_many():
+    assert view.told({"done": 1, "duplicate": 1}) == "1 done, 1 duplicate"
+    assert view.told({"duplicate": 1_007}) == "1,007 duplicates"
+
+
 def test_the_summary_says_how_many_records_were_not_finished(run):
     run.statuses["main"] |= {"unfinished": 4}
     told = list(view.summary(run, NOW))
-    assert told[-1] == "main lane: 4 record(s) did not finish: they will run again"
+    assert told[-1] == "main lane: 4 records did not finish and will run again"
 
 
 def test_a_worker_has_no_column_of_batches():

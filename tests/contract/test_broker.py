@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import time
+
 import pytest
 
 from redrive.errors import PublishError
@@ -152,6 +154,21 @@ def test_gaps_are_passed_also_at_the_end(broker):
     assert broker.log.read(place(topic), 1, 4) == []
     assert broker.log.read(place(topic), 5, 8) == []
     assert broker.log.read(place(topic), 7, 8) == []
+
+
+def test_the_first_record_of_a_time_is_the_first_at_or_after_it(broker):
+    topic, began = broker.topic(), int(time() * 1000) - 60_000
+    times = [began + each for each in (0, 3000, 2000, 4000)]
+    broker.publisher.publish([Write(topic, b"k", b"v", timestamp=each) for each in times])
+
+    def since(milliseconds):
+        return broker.log.appended_since({place(topic): began + milliseconds})[place(topic)]
+
+    assert since(-1) == (0, times[0])
+    assert since(0) == (0, times[0])
+    assert since(1) == since(2000) == since(3000) == (1, times[1])
+    assert since(3001) == (3, times[3])
+    assert since(4001) is None
 
 
 def test_deleted_records_are_outside_the_bounds(broker):

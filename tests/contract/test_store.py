@@ -187,3 +187,20 @@ def test_as_many_sessions_can_be_broken_off_as_there_are_threads_to_lose(under_t
     for each in places:
         each.roll_back()
     assert under_test.known() == {ONE.id: done(ONE)}
+
+
+def test_operators_forget_exactly_what_a_record_has_done(under_test) -> None:
+    refund = ONE._replace(id=InboxId("refunds", "1"))
+    with committed(under_test.store) as session:
+        session.claim(ONE, TWO, NONE, refund)
+        session.mark(parked=[(TWO.id, 2)])
+    store = under_test.store
+    known = run_sync(store.known([ONE.id, InboxId("orders", "unknown")]))
+    assert known == {ONE.id: done(ONE)}
+    # Done by another record; waiting for another attempt; not there.
+    others = {NONE.id: "orders[0]@99", TWO.id: TWO.source, InboxId("orders", "unknown"): "x"}
+    assert run_sync(store.forget_done(others)) == 0
+    assert run_sync(store.forget_done({ONE.id: ONE.source, **others})) == 1
+    assert {*under_test.known()} == {TWO.id, NONE.id, refund.id}
+    assert run_sync(store.forget_done({})) == 0
+    assert run_sync(store.known([])) == {}

@@ -23,10 +23,12 @@ from redrive.record import TopicPartition, Write
 from redrive.topics import all_topic_names, apply, plan_topics
 
 MODULE = """
+import time
 from pathlib import Path
 from redrive import App, RetryPolicy, Bury
 
-app = App("{name}", delivery="{delivery}", retry=RetryPolicy("{retry}"){more})
+retry = RetryPolicy("{retry}", redeliver="{redeliver}")
+app = App("{name}", delivery="{delivery}", retry=retry{more})
 
 @app.handler("{name}.orders")
 def handle(record, ctx):
@@ -41,10 +43,65 @@ def handle(record, ctx):
 
 def fix(record):
     return record.value.replace(b"never", b"now")
+
+def slowly(record):
+    time.sleep(0.002)
+    return record.value
 """
 
 
-class Shop:
+def letters_of(app, values, keys=10, said=None, first=0):
+    """Dead letters of an app with one handler, as redrive writes them; `first`: its offset."""
+    (origin,) = app.handlers
+    for number, value in enumerate(values, first):
+        error = "KeyError" if value.startswith("missing") else "redrive.signals.Bury"
+        envelope = Envelope(
+            app=app.name,
+            id=f"id{number}",
+            origin_topic=origin,
+            origin_partition=number % 3,
+            origin_offset=number,
+            first_received=1,
+            attempt=2,
+            error_type=error,
+            error_message=f"order {number}" if said is None else said,
+            error_group=Fingerprint("exhausted", error).id,
+            dead_reason="exhausted",
+        )
+        key = b"k%d" % (number % keys)
+        yield Write(app.dead_topic, key, value.encode(), envelope.headers(()))
+
+
+class Commands:
+    """`redrive` in processes of its own, which end with the test."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self.bootstrap, self.folder = bootstrap, folder
+        self._processes: list[subprocess.Popen] = []
+
+    def start(self, *arguments):
+        """A command in a process of its own."""
+        command = [sys.executable, "-m", "redrive", *arguments, "--bootstrap", self.bootstrap]
+        quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, cwd=self.folder, env=dict(os.environ), **quiet)
+        self._processes.append(process)
+        return process
+
+    def run(self, *arguments, code=0, timeout=240):
+        """A command that ends by itself; gives what it prints."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=timeout)
+        assert process.returncode == code, (out.decode(), err.decode())
+        return out.decode() + err.decode()
+
+    def close(self):
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+class Shop(Commands):
     """An app, its topics, and its letters."""
 
     def __init__(
@@ -55,16 +112,20 @@ class Shop:
         *,
         delivery="at-least-once",
         retry="1s",
+        redeliver="handler",
         more="",
         partitions=3,
     ):
-        self.name, self.folder = name, folder
+        super().__init__(stack.bootstrap, folder)
+        self.name = name
         module = f"shop_{name.replace('-', '_')}"
-        text = MODULE.format(name=name, delivery=delivery, retry=retry, more=more)
+        choices = {"delivery": delivery, "retry": retry, "redeliver": redeliver, "more": more}
+        text = MODULE.format(name=name, **choices)
         (folder / f"{module}.py").write_text(text)
         self.target = f"{module}:app"
         self.fix = f"{module}:fix"
-        self.bootstrap = stack.bootstrap
+        self.slowly = f"{module}:slowly"
+        """A fix that changes nothing, and takes its time: there is a middle to be killed in."""
         self.settings = load_settings({"bootstrap": stack.bootstrap}, environ={})
         self.app = load_app(self.target, folder)
         self.log = KafkaLog(self.settings, name)
@@ -74,7 +135,6 @@ class Shop:
         topics.create(f"{name}.done", partitions, {})
         plan = plan_topics(self.app, topics.describe(all_topic_names(self.app)))
         assert not [error for _, error in apply(plan, topics) if error is not None]
-        self._processes: list[subprocess.Popen] = []
 
     @property
     def letters(self):
@@ -83,27 +143,9 @@ class Shop:
     def operator(self, by="alice"):
         return open_operator(self.letters, self.settings, by)
 
-    def bury(self, values, keys=10):
+    def bury(self, values, keys=10, said=None, first=0):
         """Write dead letters as redrive does, without an engine: quicker than to let them die."""
-        writes = []
-        for number, value in enumerate(values):
-            error = "KeyError" if value.startswith("missing") else "redrive.signals.Bury"
-            envelope = Envelope(
-                app=self.name,
-                id=f"id{number}",
-                origin_topic=f"{self.name}.orders",
-                origin_partition=number % 3,
-                origin_offset=number,
-                first_received=1,
-                attempt=2,
-                error_type=error,
-                error_message=f"order {number}",
-                error_group=Fingerprint("exhausted", error).id,
-                dead_reason="exhausted",
-            )
-            key = b"k%d" % (number % keys)
-            writes.append(Write(self.app.dead_topic, key, value.encode(), envelope.headers(())))
-        self.publisher.publish(writes)
+        self.publisher.publish([*letters_of(self.app, values, keys, said, first)])
 
     def read(self, topic):
         found = []
@@ -113,30 +155,15 @@ class Shop:
         return found
 
     def copies(self):
-        """How often each letter was driven again."""
+        """How often each letter was replayed."""
         (delay,) = self.app.delay_topics
         found = [dict(record.headers).get("redrive-replay-of") for record in self.read(delay)]
         return Counter(name.decode() for name in found if name is not None)
 
-    def start(self, *arguments):
-        """A command in a process of its own."""
-        command = [sys.executable, "-m", "redrive", *arguments, "--bootstrap", self.bootstrap]
-        quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, cwd=self.folder, env=dict(os.environ), **quiet)
-        self._processes.append(process)
-        return process
-
-    def run(self, *arguments, code=0):
-        """A command that ends by itself; gives what it prints."""
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == code, (out.decode(), err.decode())
-        return out.decode() + err.decode()
-
     def jobs(self):
         return json.loads(self.run("dead", "jobs", self.target, "--json"))["operations"]
 
-    def wait_for_copies(self, count):
+    def wait_for_copies(self, count, seconds=120):
         (delay,) = self.app.delay_topics
         places = [TopicPartition(delay, n) for n in range(self.log.partitions(delay))]
 
@@ -146,12 +173,9 @@ class Shop:
             except NoLeaderError:  # a broker that is starved for a while is not what is tested
                 return False
 
-        assert wait_until(there, 120), f"not even {count} copies"
+        assert wait_until(there, seconds), f"not even {count} copies"
 
     def close(self):
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+        super().close()
         self.log.close()
         self.publisher.close()

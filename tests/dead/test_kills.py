@@ -11,7 +11,7 @@ from redrive.record import TopicPartition
 
 
 def replayed_with_kills(shop, letters, kills, rate):
-    """Drive letters again, by commands that are killed; gives how many of them were."""
+    """Replay letters, by commands that are killed; gives how many of them were."""
     shop.bury([f"bad {number}" for number in range(letters)], keys=50)
     dice = random.Random(7)
     process = shop.start("dead", "replay", shop.target, "--yes", "--rate", f"{rate}/s")

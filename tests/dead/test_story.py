@@ -6,10 +6,7 @@ import json
 import signal
 from collections import Counter
 
-from redrive.app import App
-from redrive.dead import DeadLetters, Trying
 from redrive.record import Write
-from redrive.testing import Simulation
 
 LETTERS = 60
 
@@ -44,32 +41,3 @@ def test_from_an_alarm_to_all_green(shop):
     assert (len(done), set(done.values())) == (LETTERS, {1})
     stats = json.loads(made.run("dead", "stats", made.target, "--json"))
     assert stats["states"] == {"replayed": LETTERS}
-
-
-def test_what_a_trial_does_in_the_database_is_rolled_back(redrive_database):
-    import psycopg
-
-    app, broken = App("shop", delivery="idempotent"), [True]
-
-    @app.handler("orders")
-    def handle(record, ctx):
-        if broken:
-            raise KeyError("x")
-        ctx.db.execute("insert into item values (1)")
-
-    @app.handler("later")
-    async def later(record, ctx):
-        if broken:
-            raise KeyError("x")
-        await ctx.db.execute("insert into item values (2)")
-
-    with Simulation(app, db=object()) as sim:
-        sim.send("orders", "a")
-        sim.send("later", "b")
-        sim.run_until_empty()
-        broken.clear()
-        with psycopg.connect(redrive_database, autocommit=True) as connection:
-            connection.execute("create table item (id integer)")
-            letters = DeadLetters(sim.broker, app=app)
-            assert Trying(letters, database=redrive_database).run().total == {"pass": 2}
-            assert connection.execute("select count(*) from item").fetchone() == (0,)

@@ -92,10 +92,11 @@ def test_an_example_runs(path, request):
 
 def commands(page):
     lines = [
-        line
+        line.removeprefix("$ ")
         for block in blocks(page)
-        if block.language in ("", "sh", "console")
         for line in block.code.splitlines()
+        if block.language in ("", "sh", "console")
+        or (block.language == "text" and line.startswith("$ "))
     ]
     text = (ROOT / page).read_text(encoding="utf-8")
     inline = re.findall(r"`((?:redrive|make) [^`\n]+)`", FENCE.sub("", text))

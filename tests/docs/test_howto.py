@@ -1,8 +1,8 @@
 """The tutorial and the how-to pages: their Python runs, and what they say of redrive is so.
 
 Python runs as in `test_examples.py`: blocks of a page share a namespace, `# shop.py` begins a
-module, and functions called `test_...` are run. A block that needs a package which redrive does not
-need (pydantic, a schema registry's client) is skipped where that is not installed.
+module, and functions called `test_...` are run. What examples need and redrive does not (pydantic,
+a schema registry's client) is among the packages for development.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import typer.main
 
 from redrive.app import App
 from redrive.cli.commands import app as cli
+from redrive.cli.console import READ_TOKEN, TOKEN
 from redrive.config import load_settings
 from redrive.decisions import REASONS
 from redrive.engines.spark.metrics import SparkCollector
@@ -34,14 +35,11 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HOW_TO = sorted(str(path.relative_to(ROOT)) for path in DOCS.glob("how-to/*.md"))
 PAGES = ["docs/tutorial.md", *HOW_TO]
-OPTIONAL = ("pydantic", "google.protobuf", "confluent_kafka.schema_registry")
-"""What examples import, and neither redrive nor its tests need."""
 STAND_INS = {"requests": {"post": None}}
 """Modules of others that pages import, with what they use of them; no page calls it for real."""
 LINK = re.compile(r"\]\((?!\w+:)([^)#]+)")
-COMMAND = re.compile(
-    r"(?:^|[/\s\[\"])(redrive\W+(?:run|relay|topics|doctor|local|ledger|prove|demo)\b.*)"
-)
+VERBS = "|".join(typer.main.get_command(cli).commands)
+COMMAND = re.compile(rf"(?:^|[/\s\[\"])(redrive\W+(?:{VERBS})\b.*)")
 OTHERS = ("reference", "explanation")
 """Folders of the manual whose pages are written elsewhere; looked at once they are there."""
 
@@ -60,8 +58,9 @@ examples = _helpers()
 
 def test_all_pages_are_there():
     names = (
-        "choose decode secure test size deploy spark-submit alarms upgrade worker-to-spark"
-        " from-spring-kafka from-faststream from-pyspark troubleshoot"
+        "choose decode own-program outbox secure test size deploy spark-submit alarms dead-letters"
+        " parked handle-again console upgrade worker-to-spark from-spring-kafka from-faststream"
+        " from-pyspark troubleshoot"
     )
     assert {Path(page).stem for page in HOW_TO} >= set(names.split())
 
@@ -81,27 +80,18 @@ def test_the_python_of_a_page_runs(page, monkeypatch, request):
         monkeypatch.setitem(sys.modules, name, stand_in)
     whole = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", whole)
-    missing = set()
     for block in examples.blocks(page):
         if block.language != "python":
             continue
         module = examples.MODULE.match(block.code)
-        try:
-            if module is None:
-                execute(block, whole, page)
-                continue
-            made = ModuleType(module[1])
-            monkeypatch.setitem(sys.modules, module[1], made)
-            execute(block, made, page)
-        except ModuleNotFoundError as error:
-            if not any(f"from {name}" in block.code for name in OPTIONAL):
-                raise
-            missing.add(error.name)
-        else:
-            examples.run_tests(vars(made), request)
+        if module is None:
+            execute(block, whole, page)
+            continue
+        made = ModuleType(module[1])
+        monkeypatch.setitem(sys.modules, module[1], made)
+        execute(block, made, page)
+        examples.run_tests(vars(made), request)
     examples.run_tests(vars(whole), request)
-    if missing:
-        pytest.skip(f"not installed: {', '.join(sorted(missing))}")
 
 
 def commands(page):
@@ -162,7 +152,7 @@ def test_settings_on_a_page_are_settings(page, tmp_path):
                 (tmp_path / name).write_text("-----BEGIN CERTIFICATE-----\n")
             secret = {"REDRIVE_SECURITY_PASSWORD": "x"} if "\nuser = " in block.code else {}
             assert load_settings(environ=secret, folder=tmp_path).servers()
-    known = {f"REDRIVE_{name}" for name in _variables()}
+    known = {f"REDRIVE_{name}" for name in _variables()} | {TOKEN, READ_TOKEN}
     used = set(re.findall(r"\bREDRIVE_[A-Z_]+\b", (ROOT / page).read_text(encoding="utf-8")))
     assert used <= known
 
@@ -244,10 +234,13 @@ def test_a_deployment_has_time_to_stop():
     assert min(map(int, times)) > Options().drain_seconds + 10
 
 
-OWN_NAMES = ("orders", "shipments", "shop", "show")
-"""What the tutorial calls its topics, its app and a group of its own."""
+OWN_NAMES = ("orders", "shipments", "shop")
+"""What the tutorial calls its topics and its app."""
 VARIES = (
-    re.compile(r"^\d{4}-|^\s|^retry: |\.\.\.|^ok +(?:python|java|broker|data)"),
+    re.compile(
+        r"^\d{4}-|^\s|^retry: |\.\.\.|^ok +(?:python|java|jars|broker|data)"
+        r"|^(?:group|letter|died|id|replay-|shop\.dead\[|1[0-9a-f]{15}) *"
+    ),
     re.compile(r"in [\d.]+ ?m?s$|p\d+ [\d,]+ ms"),
 )
 """Lines that differ from run to run, and parts of them that do."""
@@ -275,7 +268,7 @@ def test_the_tutorial_prints_what_it_shows(redrive_stack, redrive_prefix, tmp_pa
         return text.replace("10s 20s", "6s 7s")
 
     def printed(line):
-        line = re.sub(r"^python show.py ", f"python show.py {mine}", line)
+        line = line.replace("shop.dead[", f"{mine}shop.dead[")
         words = shlex.split(re.sub(r"^redrive ", "python -m redrive ", line))
         words[0] = sys.executable if words[0] == "python" else words[0]
         ran = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 import redrive.spark
-from redrive import Bury, config, field, policy
+from redrive import Bury, Guard, config, field, policy
 from redrive.app import App
 from redrive.choices import Commit, Ordering
 from redrive.cli.commands import app
@@ -111,6 +111,7 @@ def options(function: object, *without: str) -> list[tuple[str, str]]:
         ("reference/handlers.md", "App options", App, ("name",)),
         ("reference/handlers.md", "Handler options", App.handler, ("self", "topic")),
         ("reference/retry.md", "Retry", policy.RetryPolicy, ()),
+        ("how-to/outages.md", "What is an outage?", Guard, ("outage_on",)),
     ],
 )
 def test_options_of_functions_and_their_defaults(page, heading, function, without):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from redrive import App
 from redrive.config import Settings
+from redrive.engines.rules_watch import RulesWatch
 from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.news import News
 from redrive.engines.spark.planner import Planner
@@ -23,7 +24,7 @@ from redrive.engines.spark.runtime import Runtime
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
 from redrive.engines.spark.task_report import SliceReport
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.errors import PublishError
 from redrive.kafka.errors import NoLeaderError
 from redrive.kafka.room import Room
@@ -205,7 +206,7 @@ class MiniSpark:
         self.spec = make_spec(slots=slots, **{"scratch": scratch, **spec})
         self._jobs = 0
         self._ends: dict[tuple[int, int], str] = {}
-        for topic in (*app.handlers, app.dead_topic):
+        for topic in (*app.handlers, app.dead_topic, app.rules_topic):
             self.broker.create(topic, partitions)
         for topic in app.delay_topics:
             self.broker.create(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
@@ -213,17 +214,18 @@ class MiniSpark:
     def send(self, topic: str, *values: bytes, partition: int | None = None) -> None:
         self.broker.publish([Write(topic, value, value, (), partition) for value in values])
 
-    def planner(self, lane: Lane = "main", **changes: Any) -> Planner:
+    def planner(self, lane: LaneName = "main", **changes: Any) -> Planner:
         options: dict[str, Any] = {
             "log": self.log,
             "progress": self.progress,
             "has_members": lambda: False,
             "clock": self.clock,
             "refusing": self.broker.refusing,
+            "rules": RulesWatch(self.app, self.broker, every=0).look,
         }
         return Planner(self.app, self.spec, lane, **{**options, **changes})
 
-    def run(self, lane: Lane = "main", batches: int = 200) -> None:
+    def run(self, lane: LaneName = "main", batches: int = 200) -> None:
         """Until there is nothing to do."""
         planner = self.planner(lane)
         for _ in range(batches):
@@ -302,8 +304,8 @@ def memory_runtime(
         yield Runtime(
             app=app,
             run="run",
-            clock=clock,  # type: ignore[arg-type]  # -- whatever tells the time
-            log=log,  # type: ignore[arg-type]  # -- whatever can be read
+            clock=clock,
+            kafka_log=log,  # type: ignore[arg-type]  # -- whatever can be read
             progress=broker.progress(app.name),  # type: ignore[arg-type]  # -- stands for the real one
             marks=broker.progress(app.name),  # type: ignore[arg-type]  # -- stands for the real one
             publisher=broker,  # type: ignore[arg-type]  # -- stands for the real one

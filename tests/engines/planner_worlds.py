@@ -17,7 +17,7 @@ from redrive.config import load_settings
 from redrive.engines.spark.committed_offsets import Fence
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
@@ -118,7 +118,7 @@ def recreate(world: World, place: TopicPartition, number: int) -> None:
     world.clock.advance(TOPICS_EVERY)
 
 
-def planner(world: World, app: App, lane: Lane = "main", **options: Any) -> Planner:
+def planner(world: World, app: App, lane: LaneName = "main", **options: Any) -> Planner:
     names = ("log", "has_members", "progress")
     ports = {name: options.pop(name) for name in names if name in options}
     given: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from redrive.engines.worker.commits import Commits
 from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.loop import Loop
 from redrive.engines.worker.options import Options
+from redrive.engines.worker.rooms import Rooms
 from redrive.ports import Position
 from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
@@ -145,7 +147,7 @@ class Settling:
 
     def forget(self, partition: Any) -> None: ...
 
-    def finish(self, partitions: Any, until: float) -> None: ...
+    def finish(self, partitions: Any, until: float, meanwhile: Any) -> None: ...
 
     def close(self, seconds: float) -> bool:
         return True
@@ -164,6 +166,7 @@ class Bench:
         self.start = Position(0)
         self.outage: BaseException | None = None
         self.postponed: list[TopicPartition] = []
+        self.meanwhile: Callable[[], None] = lambda: None
         self.assignment = Assignment(
             app=app,
             topics=["t"],
@@ -174,9 +177,11 @@ class Bench:
                 fence_off=lambda _: {}, find=self._find
             ),
             counting=self.counting,
+            rooms=Rooms(app, None, None),  # type: ignore[arg-type]  # -- the order is not strict
             revoke_wait=0,
             on_trouble=self._raise,
             on_postponed=self.postponed.extend,
+            meanwhile=self._attend,
         )
         commits = Commits(self.consumer, "immediate", self.counting)  # type: ignore[arg-type]  # -- likewise
         self.assignment.commits = commits
@@ -232,6 +237,9 @@ class Bench:
         if self.outage is not None:
             raise self.outage
         return dict.fromkeys(places, self.start)
+
+    def _attend(self) -> None:
+        self.meanwhile()
 
     def _raise(self, error: BaseException) -> None:
         raise error

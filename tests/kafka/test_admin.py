@@ -107,3 +107,22 @@ def test_a_broker_that_is_gone_is_not_asked_for_ever(settings):
     admin = Admin(settings, patience=20)
     admin._client = Client()
     assert admin.ask("do something", request) == "an answer"
+
+
+def test_a_broker_that_answers_is_not_said_to_be_silent(settings):
+    """The coordinator of a group may be another one, or busy."""
+
+    class Client:
+        def poll(self, _):
+            return 0
+
+        def list_topics(self, timeout):
+            return ()
+
+    def request(_):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "waiting for a coordinator"))
+
+    admin = Admin(settings, patience=0)
+    admin._client = Client()
+    with pytest.raises(BrokerError, match=r"coordinator\): a broker answers, but not"):
+        admin.ask("ask for the progress of shop", request)

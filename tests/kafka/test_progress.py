@@ -79,3 +79,18 @@ def test_one_bad_partition_is_named_not_swallowed(progress, place):
     gone = place._replace(topic=f"{place.topic}.gone")
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PART"):
         progress.commit({place: Position(1), gone: Position(1)})
+
+
+def test_nothing_is_committed_where_it_is_not_for_this_one_to_commit_any_more(
+    settings, group, place
+):
+    class TakenOverError(Exception):
+        pass
+
+    def check(places):
+        raise TakenOverError(*places)
+
+    KafkaProgress(settings, group).commit({place: Position(5)})
+    with pytest.raises(TakenOverError):
+        KafkaProgress(settings, group, check=check).commit({place: Position(9)})
+    assert KafkaProgress(settings, group).committed([place]) == {place: Position(5)}

@@ -408,7 +408,7 @@ def test_the_command_publishes_until_a_signal_ends_it(post, topic, tmp_path):
         wait_for("it to arrive", lambda: post.count(topic) == 1)
         relay.process.terminate()
         assert relay.process.wait(30) == 0, relay.output()
-        assert "published 1 rows" in relay.output()
+        assert "published 1 row\n" in relay.output()
     finally:
         relay.kill()
 

@@ -40,7 +40,9 @@ def shop(**options: Any) -> App:
     return App("shop", **options)
 
 
-def hanging(app: App, go: threading.Event, *, form: str = "threads") -> list[str]:
+def hanging(
+    app: App, go: threading.Event, *, form: str = "threads", batch: int | None = None
+) -> list[str]:
     """A handler that hangs after it has written; gives whom it was called with."""
     called: list[str] = []
 
@@ -60,7 +62,7 @@ def hanging(app: App, go: threading.Event, *, form: str = "threads") -> list[str
     async def other(record, ctx):
         pass
 
-    batch = FORMS[form]
+    batch = batch or FORMS[form]
     app.handler("orders", id=header("id"), timeout="300ms", batch=batch)(
         handle if batch is None else handle_batch
     )
@@ -107,6 +109,22 @@ def test_it_is_given_up_its_transaction_ended_and_its_policy_decides(
         lambda: not any(each.name.startswith(names) for each in threading.enumerate()), PATIENCE
     )
     assert effects(connection) == ["1", "2"]
+
+
+@pytest.mark.parametrize("delivery", WITH_DATABASE)
+def test_of_a_batch_that_hangs_only_the_record_that_hangs_alone_has_failed(
+    process, connection, go, delivery
+) -> None:
+    app = shop(delivery=delivery, retry=RetryPolicy())
+    called = hanging(app, go, batch=5)
+    made = process(app)
+    made.offer(*[(name, "a") for name in ("1", "2", "hangs", "3", "4")])
+    made.wait_until_done()
+    assert made.kinds == {"bury": 1}
+    assert made.hung == 2
+    assert called == ["1", "2", "hangs", "1", "2", "hangs", "3", "4"]
+    assert effects(connection) == ["1", "2", "3", "4"]
+    assert open_transactions(connection) == 0
 
 
 @pytest.mark.parametrize("delivery", WITH_DATABASE)

@@ -34,7 +34,7 @@ def test_each_test_has_its_own_database(redrive_database, run):
 
 
 def test_a_connection_left_open_does_not_keep_the_database(redrive_stack):
-    with fixtures._own_database(redrive_stack) as dsn:
+    with fixtures.own_database(redrive_stack) as dsn:
         left_open = psycopg.connect(dsn)
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
         psycopg.connect(dsn)
@@ -45,7 +45,7 @@ def test_topics_of_a_test_are_deleted_after_it_and_those_of_others_stay(
     redrive_stack, redrive_topic, admin
 ):
     kept = redrive_topic("orders")
-    with fixtures._own_prefix("some test") as prefix:
+    with fixtures.own_prefix("some test") as prefix:
         fixtures._create_topic(redrive_stack.bootstrap, f"{prefix}.orders", 1, {})
     assert wait_until(lambda: f"{prefix}.orders" not in admin.list_topics(timeout=30).topics, 30)
     assert kept in admin.list_topics(timeout=30).topics

@@ -18,21 +18,21 @@ def test_progress_counts_and_the_last_problem_is_kept():
         "\t[FAILED     ] a#b;1!b.jar:  (0ms)\n",
         "something else\n",
     ]
-    assert ivy._follow(lines, ivy.Progress("kafka", out)) == "[FAILED     ] a#b;1!b.jar:  (0ms)"
+    assert ivy.follow(lines, ivy.Progress("kafka", out)) == "[FAILED     ] a#b;1!b.jar:  (0ms)"
     assert out.getvalue().splitlines()[-1] == "downloading the kafka jars: 1 found, 1 downloaded"
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(ivy, "find_spec", lambda name: None)
     with pytest.raises(LocalError, match=r"pip install 'redrive\[local\]'"):
-        ivy._class_path()
+        ivy.class_path()
 
 
 def test_a_run_that_fails_is_worth_another(tmp_path):
     with pytest.raises(ivy.RetrieveError, match="Ivy ended with code 3"):
-        ivy._run(["sh", "-c", "exit 3"], "kafka", tmp_path)
+        ivy.run_ivy(["sh", "-c", "exit 3"], "kafka", tmp_path)
 
 
 def test_a_run_that_brings_nothing_has_failed(tmp_path):
     with pytest.raises(ivy.RetrieveError):
-        ivy._run(["true"], "kafka", tmp_path)
+        ivy.run_ivy(["true"], "kafka", tmp_path)

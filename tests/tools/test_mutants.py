@@ -181,3 +181,18 @@ def test_every_planted_bug_of_the_project_still_has_its_place() -> None:
         each["name"]: (root / each["file"]).read_text().count(each["find"]) for each in planted
     }
     assert {name: count for name, count in found.items() if count != 1} == {}
+
+
+def test_every_test_that_is_to_catch_one_is_there() -> None:
+    root = TOOL.parents[1]
+    planted = tomllib.loads((root / "tools" / "mutants.toml").read_text())["mutant"]
+    named = {test for each in planted for test in each.get("tests", ())}
+    assert [test for test in sorted(named) if not is_there(root, test)] == []
+
+
+def is_there(root: Path, test: str) -> bool:
+    name, _, function = test.partition("::")
+    path = root / name
+    if not function:
+        return path.exists()
+    return path.is_file() and f"def {function.partition('[')[0]}(" in path.read_text("utf-8")

@@ -6,7 +6,7 @@ from functools import partial, wraps
 
 import pytest
 
-from redrive import App, ConfigurationError, GiveBack, RetryPolicy, key
+from redrive import App, ConfigurationError, GiveBack, Guard, RetryPolicy, key
 
 
 def handle(record, ctx):
@@ -252,7 +252,7 @@ def test_an_option_that_a_handler_does_not_have_is_named_in_the_same_way():
     assert unknown.startswith(said)
 
 
-def test_neither_does_a_frame_handler_have_options_of_others():
+def test_an_option_that_a_frame_handler_does_not_have_is_named_too():
     app = App("items")
     app.frame("orders", batch=3)(lambda frame: frame)  # type: ignore[arg-type]  # -- not for frames
     (told,) = mistakes_of(app)
@@ -310,3 +310,40 @@ def test_a_changed_copy_leaves_the_app_as_it_was():
     assert changed.handlers["a"].call is handle_async
     assert app.handlers["a"].call is handle
     assert changed.delay_topics == app.delay_topics
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "said"),
+    [
+        ({"batch": 10}, {}, "batch= cannot be combined"),
+        ({"retry": RetryPolicy("5m", redeliver="origin")}, {}, 'redeliver="origin" cannot'),
+        ({"retry": RetryPolicy("5m", first=GiveBack(attempts=2))}, {}, "GiveBack cannot"),
+        ({}, {"delivery": "transaction"}, "cannot be combined with transaction"),
+        ({}, {"was": "old"}, "cannot be combined with was="),
+        ({}, {"guard": Guard()}, "cannot be combined with guard="),
+        ({}, {"after_bury": "hold"}, 'after_bury="hold" is not possible yet'),
+        ({}, {"max_behind": 0}, "max_behind is 0"),
+    ],
+)
+def test_what_cannot_keep_a_strict_order_is_refused_with_its_reason(handler, options, said):
+    app = app_with(app=App("items", ordering="strict", **options), **handler)
+    assert said in " ".join(mistakes_of(app))
+
+
+def test_a_strict_order_is_for_one_source_topic_and_not_for_spark():
+    app = app_with("a", app=App("items", ordering="strict"))
+    app.check("worker")
+    assert "works only on the worker" in mistakes_of(app, "spark")[0]
+    app = app_with("b", app=app_with("a", app=App("items", ordering="strict")))
+    assert "one source topic" in mistakes_of(app)[0]
+
+
+def test_followers_are_found_also_when_the_order_is_not_strict_any_more():
+    app = app_with(retry=RetryPolicy("5m"))
+    assert app.waiting_topics(["items.retry.behind", "items.retry.5m"]) == {
+        "items.retry.behind": 0,
+        "items.retry.5m": 300_000,
+    }
+    assert app.can_do_without("items.retry.behind")
+    strict = app_with(app=App("items", ordering="strict"), retry=RetryPolicy("5m"))
+    assert not strict.can_do_without("items.retry.behind")

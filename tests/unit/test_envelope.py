@@ -260,3 +260,15 @@ def test_a_stack_trace_travels_only_when_asked_for():
         1 / 0  # noqa: B018 -- it is the error that counts
     assert "Traceback" in ENVELOPE.failed(raised.value, at=9, trace=True).error_trace
     assert ENVELOPE.failed(raised.value, at=9).error_trace is None
+
+
+def odd_syntax_error():
+    error = SyntaxError("bad")
+    error.lineno, error.text, error.offset = "abc", 5, "x"  # type: ignore[assignment]  # -- so odd
+    return error
+
+
+def test_an_error_that_cannot_be_formatted_is_told_without_its_trace():
+    failed = ENVELOPE.failed(odd_syntax_error(), at=9, trace=True)
+    assert failed.error_trace == "(no trace: AttributeError while SyntaxError was formatted)"
+    assert failed.error_type == "SyntaxError"

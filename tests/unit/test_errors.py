@@ -79,7 +79,17 @@ def test_the_manual_names_errors_by_public_names():
         assert meaning
 
 
-@pytest.mark.parametrize("module", ["redrive", "redrive.errors", "redrive.worker", "redrive.spark"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "redrive",
+        "redrive.errors",
+        "redrive.worker",
+        "redrive.spark",
+        "redrive.dead",
+        "redrive.rewind",
+    ],
+)
 def test_the_manual_names_all_errors_that_are_public(module):
     owner = importlib.import_module(module)
     exported = {

@@ -102,6 +102,14 @@ def test_a_group_is_named_by_its_members_each_once():
     assert error_name(mixed) == "ExceptionGroup(KeyError, ValueError)"
 
 
+def test_a_group_in_groups_without_end_still_has_one():
+    error: Exception = ValueError("innermost")
+    for _ in range(3000):
+        error = ExceptionGroup("group", [error])
+    found = fingerprint(error, "exhausted")
+    assert (found.error, found.frames) == ("ExceptionGroup", ())
+
+
 def test_its_short_name_is_the_same_everywhere_and_for_ever():
     assert Fingerprint("exhausted", "KeyError", ("shop:handle",)).id == "149220fff1bec9e1"
 

@@ -136,3 +136,21 @@ def test_debug_shows_librdkafkas_lines_too(root, capsys):
     log_to_stderr("debug")
     logging.getLogger("redrive.kafka").warning("a broker is away")
     assert "a broker is away" in capsys.readouterr().err
+
+
+@pytest.fixture
+def pyspark_logger():
+    from pyspark.logger import PySparkLogger
+
+    found = PySparkLogger.getLogger("tests.pyspark")
+    found.propagate = False
+    yield found
+    found.propagate = True
+
+
+def test_tests_see_log_lines_as_text_whatever_pyspark_does_to_their_handlers(
+    pyspark_logger, caplog
+):
+    pyspark_logger.error("theirs")
+    logging.getLogger("users.own").error('a "quoted" word')
+    assert 'a "quoted" word' in caplog.text

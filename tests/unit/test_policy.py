@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from redrive import Backoff, Bury, ConfigurationError, GiveBack, InPlace, Retry, RetryPolicy
+from redrive import (
+    Backoff,
+    Bury,
+    ConfigurationError,
+    GiveBack,
+    InPlace,
+    Outage,
+    Retry,
+    RetryPolicy,
+)
 from redrive import policy as decided
 from redrive.decisions import Again, Discard, Park, Return, Run, ToOrigin, Wait
 from redrive.durations import milliseconds
@@ -52,6 +61,12 @@ def after(duration):
     return Retry("rate limited", after=duration)
 
 
+def uncounted(duration):
+    return Retry("rate limited", after=duration, counts=False)
+
+
+LIMITED = RetryPolicy("5s 30s", max_duration="10m")
+LIMITED_IN_PLACE = RetryPolicy(first=InPlace(3, Backoff(0, jitter=0)), max_duration="10m")
 IN_PLACE = RetryPolicy("5m", first=InPlace(3, EVEN))
 FOR_EVER = RetryPolicy(first=InPlace(None, EVEN))
 GIVE_BACK = RetryPolicy("5m", first=GiveBack(3, EVEN))
@@ -109,6 +124,19 @@ CHOOSY = RetryPolicy("5m", retry_on=[ConnectionError])
         (FOR_EVER, 1, 1, after("37s"), "0s", again("37s")),
         (RetryPolicy("30s", extra_delays="1s"), 1, 1, after("2s"), "0s", park("1s", 2, "2s")),
         (RetryPolicy("30s", extra_delays="1s"), 1, 1, ERROR, "0s", park("30s", 2)),
+        # a rate limit is no attempt, until the record is too old; without an end to it, it is one
+        (LIMITED, 1, 1, uncounted("37s"), "0s", park("30s", 1, not_before="37s")),
+        (LIMITED, 3, 1, uncounted("30s"), "35s", park("30s", 3)),
+        (LIMITED, 3, 1, uncounted(None), "35s", park("30s", 3)),
+        (LIMITED, 1, 1, uncounted("30s"), "9m31s", bury("expired")),
+        (SHORT, 1, 1, uncounted("30s"), "0s", park("30s", 2)),
+        (SHORT, 3, 1, uncounted("30s"), "0s", bury("exhausted")),
+        (LIMITED_IN_PLACE, 1, 3, uncounted("0s"), "0s", Again(1000, counts=False)),
+        (LIMITED_IN_PLACE, 1, 3, uncounted("37s"), "0s", Again(37_000, counts=False)),
+        (LIMITED_IN_PLACE, 1, 3, uncounted("37s"), "10m", bury("expired")),
+        # an outage that no guard was asked about is an error that is retried
+        (CHOOSY, 1, 1, Outage("away"), "0s", park("5m", 2)),
+        (SHORT, 1, 1, Outage("away", retry_after="30s"), "0s", park("30s", 2)),
         # never retry these, always retry those
         (PICKY, 1, 1, ValueError(), "0s", bury("not-retryable")),
         (PICKY, 1, 1, UnicodeError(), "0s", bury("not-retryable")),

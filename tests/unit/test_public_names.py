@@ -8,6 +8,7 @@ import pytest
 
 import redrive
 import redrive.dead
+import redrive.rewind
 import redrive.testing
 import redrive.worker
 from redrive import ConfigurationError, RedriveError
@@ -22,17 +23,21 @@ PUBLIC = {
     "ContextError",
     "EnvelopeError",
     "GiveBack",
+    "Guard",
     "HandlerTimeout",
     "InPlace",
     "LocalError",
+    "Outage",
     "PublishError",
     "Record",
     "RedriveError",
     "Retry",
     "RetryPolicy",
+    "Settings",
     "field",
     "header",
     "key",
+    "load_settings",
     "optional",
 }
 TESTING = {"Attempt", "Kept", "MemoryBroker", "Simulation", "VirtualClock"}
@@ -41,21 +46,39 @@ DEAD = {
     "DeadLetters",
     "Detail",
     "Filter",
+    "FixError",
     "Found",
     "Group",
     "Letter",
+    "Match",
     "Operation",
     "Operator",
-    "Options",
-    "Plan",
+    "ParkedRule",
+    "ReplayOptions",
+    "ReplayPlan",
     "Scanned",
     "Stats",
+    "Steering",
+    "SteeringPlan",
+    "TakenOverError",
     "Trying",
+    "UnderWayError",
     "open_letters",
     "open_operator",
+    "open_steering",
+}
+REWIND = {
+    "RewindPlan",
+    "Rewinder",
+    "Span",
+    "TakenOverError",
+    "UnderWayError",
+    "Where",
+    "open_rewinder",
 }
 WORKER = {
     "BrokerError",
+    "Collector",
     "NotAllowedError",
     "Options",
     "StoreNotAllowedError",
@@ -72,6 +95,7 @@ WORKER = {
     [
         (redrive, PUBLIC),
         (redrive.dead, DEAD),
+        (redrive.rewind, REWIND),
         (redrive.testing, TESTING),
         (redrive.worker, WORKER),
     ],

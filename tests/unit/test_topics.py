@@ -52,21 +52,34 @@ RIGHT = {
     "shop.retry.1h": topic(**DELAY),
     "shop.dead": topic(**DEAD),
     "shop.dead.state": topic(partitions=1, cleanup_policy="compact"),
+    "shop.retry.rules": topic(partitions=1, cleanup_policy="compact"),
 }
 
 
-def test_a_missing_state_topic_is_a_note_that_is_applied_and_no_run_needs_it():
-    described = {name: state for name, state in RIGHT.items() if name != "shop.dead.state"}
-    [problem] = problems(described, "shop.dead.state")
+@pytest.mark.parametrize("operators", ["shop.dead.state", "shop.retry.rules"])
+def test_a_missing_state_topic_is_a_note_that_is_applied_and_no_run_needs_it(operators):
+    described = {name: state for name, state in RIGHT.items() if name != operators}
+    [problem] = problems(described, operators)
     assert problem.weight == "note"
     assert isinstance(problem.fix, Create)
     assert (problem.fix.partitions, problem.fix.config["cleanup.policy"]) == (1, "compact")
-    assert "shop.dead.state" not in topic_names(make_app())
+    assert operators not in topic_names(make_app())
 
 
-def test_a_state_topic_that_forgets_is_wrong():
-    [problem] = problems({**RIGHT, "shop.dead.state": topic(partitions=1)}, "shop.dead.state")
-    assert (problem.weight, "replayed twice" in problem.text) == ("wrong", True)
+@pytest.mark.parametrize(
+    ("operators", "why"),
+    [("shop.dead.state", "replayed twice"), ("shop.retry.rules", "held records would run")],
+)
+def test_a_state_topic_that_forgets_is_wrong(operators, why):
+    [problem] = problems({**RIGHT, operators: topic(partitions=1)}, operators)
+    assert (problem.weight, why in problem.text) == ("wrong", True)
+
+
+def test_an_app_without_delays_needs_no_rules_about_what_waits():
+    app = App("shop")
+    app.handler("orders")(lambda record, ctx: None)
+    assert "shop.retry.rules" not in all_topic_names(app)
+    assert "rules" not in [topic.role for topic in plan_topics(app, {}).topics]
 
 
 def problems(described, name, app=None, **options):
@@ -91,6 +104,7 @@ def test_all_right():
         ("shop.retry.1h", "delay"),
         ("shop.dead", "dead"),
         ("shop.dead.state", "state"),
+        ("shop.retry.rules", "rules"),
     ]
     assert all_topic_names(make_app()) == [topic.name for topic in plan.topics]
 
@@ -347,7 +361,7 @@ def test_one_failure_does_not_keep_the_others_from_being_done(broker):
     broker.create("shop.retry.5s")  # somebody was faster
     answers = [error for _, error in apply(plan, broker)]
     assert "already exists" in str(answers[0])
-    assert answers[1:] == [None, None, None]
+    assert answers[1:] == [None, None, None, None]
 
 
 def test_the_same_for_programs(broker):
@@ -356,7 +370,7 @@ def test_the_same_for_programs(broker):
     data = as_data(plan, applied)
     assert (data["app"], data["ok"]) == ("shop", False)
     assert data["applied"][0] == {
-        "action": "create shop.retry.5s with 1 partitions",
+        "action": "create shop.retry.5s with 1 partition",
         "error": None,
     }
     assert data["topics"][1] == {
@@ -368,8 +382,22 @@ def test_the_same_for_programs(broker):
         "problems": [
             {
                 "weight": "wrong",
-                "text": "missing: create it with the settings you want, or give --create-sources",
+                "text": "missing: create it with the settings you want, or let"
+                " `redrive topics --apply --create-sources` do it",
                 "fix": None,
             }
         ],
     }
+
+
+def test_with_strict_order_followers_have_a_topic_and_rooms_the_numbers_of_their_source():
+    app = App("items", ordering="strict", retry=RetryPolicy("5m"))
+    app.handler("orders")(lambda record, ctx: None)
+    many = TopicState(40, 1, {})
+    few = TopicState(12, 1, {})
+    plan = plan_topics(app, {"orders": many, "items.retry.5m": few})
+    fixes = {fix.name: fix for fix in plan.fixes}
+    assert fixes["items.retry.behind"].partitions == 40
+    assert "message.timestamp.type" not in fixes["items.retry.behind"].config
+    assert fixes["items.retry.5m"].partitions == 40
+    assert not plan.ok

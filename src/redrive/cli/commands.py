@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from redrive.cli import (
+    console,
     dead,
     dead_replay,
     dead_try,
@@ -15,6 +16,7 @@ from redrive.cli import (
     parked,
     prove,
     relay,
+    rewind,
     run,
     topics,
 )
@@ -37,4 +39,6 @@ app.command()(prove.prove)
 app.command()(topics.topics)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
-app.command()(parked.parked)
+app.command()(rewind.rewind)
+app.command()(console.console)
+app.add_typer(parked.app, name="parked")

@@ -9,20 +9,34 @@ from typing import Annotated
 import typer
 
 from redrive.cli import dead_view
-from redrive.cli.dead_options import AsJson, Whose, of_letters, of_topic, output_file
+from redrive.cli.dead_options import (
+    On,
+    Whose,
+    of_letters,
+    of_topic,
+    on_engine,
+    refuse_unless,
+)
+from redrive.cli.dead_spark import asked, asked_on_spark
+from redrive.cli.options import AsJson
+from redrive.cli.output_file import output_file
+from redrive.cli.spark_process import ON_SPARK
 from redrive.dead.filters import Filter
 from redrive.dead.letters import exported
+from redrive.dead.showing import Seen
+from redrive.engines.spark.dead.counting import Form
+from redrive.errors import ConfigurationError
 
 app = typer.Typer(
-    help="Dead letters: see what failed, try the fix, drive it again.", no_args_is_help=True
+    help="Dead letters: see what failed, try the fix, replay it.", no_args_is_help=True
 )
 
 
 @app.command()
-@of_letters
-def groups(whose: Whose, which: Filter, as_json: AsJson = False) -> None:
+@on_engine
+def groups(whose: Whose, which: Filter, on: On, as_json: AsJson = False) -> None:
     """Show letters by cause, the largest group first."""
-    found, scanned = whose.letters().groups(which)
+    found, scanned = asked(whose, on, lambda letters: letters.groups(which))
     if as_json:
         data = {"groups": [each.as_data() for each in found], "scan": scanned.as_data()}
         typer.echo(json.dumps(data, indent=2))
@@ -41,10 +55,12 @@ def list_(
     """List letters, one per line."""
     found, scanned = whose.letters().some(which, limit)
     if as_json:
-        letters = [{**each.letter.as_data(), "state": each.state} for each in found]
+        letters = [
+            {**Seen(each.letter, whose.app).as_data(), "state": each.state} for each in found
+        ]
         typer.echo(json.dumps({"letters": letters, "scan": scanned.as_data()}, indent=2))
     else:
-        dead_view.letters(found, scanned)
+        dead_view.letters(found, scanned, whose.app)
 
 
 @app.command()
@@ -57,9 +73,9 @@ def show(
     """Show one letter: value, headers, error, attempts, and what was done about it."""
     detail = whose.letters().show(place)
     if as_json:
-        data = exported(detail.found)
+        data = exported(detail.found, detail.seen)
         data["shown"] = detail.value._asdict()
-        data["history"] = [each._asdict() for each in detail.found.letter.history]
+        data["history"] = [each._asdict() for each in detail.seen.history]
         data["operations"] = [each.as_data() for each in detail.operations]
         typer.echo(json.dumps(data, indent=2))
     else:
@@ -67,10 +83,10 @@ def show(
 
 
 @app.command()
-@of_letters
-def stats(whose: Whose, which: Filter, as_json: AsJson = False) -> None:
+@on_engine
+def stats(whose: Whose, which: Filter, on: On, as_json: AsJson = False) -> None:
     """Count letters by state, reason, error, topic and hour."""
-    found, scanned = whose.letters().stats(which)
+    found, scanned = asked(whose, on, lambda letters: letters.stats(which))
     if as_json:
         typer.echo(json.dumps({**found.as_data(), "scan": scanned.as_data()}, indent=2))
     else:
@@ -78,13 +94,47 @@ def stats(whose: Whose, which: Filter, as_json: AsJson = False) -> None:
 
 
 @app.command()
-@of_letters
-def export(
+@on_engine
+def export(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     whose: Whose,
     which: Filter,
-    out: Annotated[Path | None, typer.Option(help="A file; standard output by default.")] = None,
+    on: On,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A file; standard output by default. Not with --engine spark."),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder to create; each task writes a file.",
+            rich_help_panel=ON_SPARK,
+        ),
+    ] = None,
+    form: Annotated[
+        Form | None,
+        typer.Option("--format", help="json by default.", rich_help_panel=ON_SPARK),
+    ] = None,
+    unmasked: Annotated[
+        bool, typer.Option("--unmasked", help="Include masked fields; values are raw bytes.")
+    ] = False,
 ) -> None:
     """Write letters as JSON, one object per line, with their values and headers."""
-    with output_file(out) as file:
-        scanned = whose.letters().export(file, which)
+    refuse_unless(on.engine == "spark", ON_SPARK, {"--to": to, "--format": form})
+    refuse_unless(on.engine == "local", "Only with --engine local", {"--out": out})
+    if on.engine == "local":
+        with output_file(out) as file:
+            scanned = whose.letters().export(file, which, unmasked=unmasked)
+    elif to is None:
+        raise ConfigurationError("--to is missing: name the folder that Spark's tasks write to")
+    elif whose.app is not None and whose.app.masked and not unmasked:
+        raise ConfigurationError(
+            "the app masks fields, and tasks of Spark write letters as raw bytes: add --unmasked if"
+            " that is meant, or use --engine local"
+        )
+    else:
+        folder = to
+        scanned = asked_on_spark(
+            whose, on, lambda letters: letters.export(folder, form or "json", which)
+        )
     typer.echo(str(scanned), err=True)

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from time import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import typer
 
+from redrive.cli.spark_process import ON_SPARK, SparkLogLevel
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.dead.dialects import Wanted
 from redrive.dead.filters import Filter
 from redrive.durations import milliseconds
 from redrive.errors import ConfigurationError
+from redrive.kafka.errors import NotAllowedError
 from redrive.loading import load_app
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.dead.letters import DeadLetters
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Engine = Literal["local", "spark"]
 _WHOSE = "Whose letters"
 _WHICH = "Which letters"
 _LISTED = "repeatable"
+_ACLS = "`redrive topics module:app --acls` prints all that `redrive dead` needs"
 
 
 class Whose(NamedTuple):
@@ -36,6 +36,14 @@ class Whose(NamedTuple):
     settings: Settings
     topic: str | None
     dialect: str
+    target: str | None = None
+    """The app, as module:name."""
+
+    @property
+    def named(self) -> str:
+        """As it was given."""
+        topic = [] if self.topic is None else [f"--topic {self.topic}"]
+        return " ".join([*([] if self.target is None else [self.target]), *topic])
 
     def letters(self) -> DeadLetters:
         """The letters, as they are now."""
@@ -71,7 +79,7 @@ def _whose(
     given: SettingsArguments = {} if bootstrap is None else {"bootstrap": bootstrap}
     settings = load_settings(given, {} if app is None else app.settings)
     settings.servers()
-    return Whose(app, settings, topic, dialect)
+    return Whose(app, settings, topic, dialect, target)
 
 
 def _which(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
@@ -83,7 +91,9 @@ def _which(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(help=f"A group's id, or how it begins; {_LISTED}.", rich_help_panel=_WHICH),
+        typer.Option(
+            help=f"A group's id, or its first characters; {_LISTED}.", rich_help_panel=_WHICH
+        ),
     ] = None,
     dead_reason: Annotated[
         list[str] | None,
@@ -105,26 +115,40 @@ def _which(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     header: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[=VALUE]", help=f"A header of theirs; {_LISTED}.", rich_help_panel=_WHICH
+            metavar="NAME[=VALUE]",
+            help=f"A header of the record; {_LISTED}.",
+            rich_help_panel=_WHICH,
         ),
     ] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help=f"The topic they come from; {_LISTED}.", rich_help_panel=_WHICH),
+        typer.Option(
+            metavar="TOPIC|PLACE",
+            help=f"Where they come from: orders, orders[0] or orders[0]@4; {_LISTED}.",
+            rich_help_panel=_WHICH,
+        ),
     ] = None,
     newer: Annotated[
-        str | None, typer.Option(help="Died within that time: 2h.", rich_help_panel=_WHICH)
+        str | None, typer.Option(help="Died less than this long ago: 2h.", rich_help_panel=_WHICH)
     ] = None,
     older: Annotated[
-        str | None, typer.Option(help="Died before that time: 7d.", rich_help_panel=_WHICH)
+        str | None, typer.Option(help="Died more than this long ago: 7d.", rich_help_panel=_WHICH)
     ] = None,
     attempts: Annotated[
-        int | None, typer.Option(help="At least so many attempts.", rich_help_panel=_WHICH)
+        int | None, typer.Option(help="At least this many attempts.", rich_help_panel=_WHICH)
     ] = None,
     state: Annotated[
         list[str] | None,
         typer.Option(
             help=f"open, failed-again, replayed or discarded; {_LISTED}.", rich_help_panel=_WHICH
+        ),
+    ] = None,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help=f"The id of a replay or discard that they were part of; {_LISTED}.",
+            rich_help_panel=_WHICH,
         ),
     ] = None,
 ) -> Filter:
@@ -142,21 +166,69 @@ def _which(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         since=None if newer is None else now - milliseconds(newer),
         until=None if older is None else now - milliseconds(older),
         attempts=attempts,
+        operations=tuple(operation or ()),
         states=tuple(state or ()),  # type: ignore[arg-type]  # -- the filter checks the words
     )
 
 
+class On(NamedTuple):
+    """Who works on letters: this process, or the tasks of Spark."""
+
+    engine: Engine
+    master: str | None
+    log_level: SparkLogLevel
+
+
+def _on(
+    engine: Annotated[
+        Engine,
+        typer.Option(help="Use this process, or Spark tasks (for millions of letters)."),
+    ] = "local",
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark's master; this machine by default.", rich_help_panel=ON_SPARK),
+    ] = None,
+    spark_log_level: Annotated[
+        SparkLogLevel | None,
+        typer.Option(
+            help="Minimum level of Spark's own log lines; fatal by default.",
+            rich_help_panel=ON_SPARK,
+        ),
+    ] = None,
+) -> On:
+    given = {"--master": master, "--spark-log-level": spark_log_level}
+    refuse_unless(engine == "spark", ON_SPARK, given)
+    return On(engine, master, spark_log_level or "fatal")
+
+
+def refuse_unless(fits: bool, panel: str, given: Mapping[str, object]) -> None:
+    """Refuse options that would have no effect."""
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong and not fits:
+        raise ConfigurationError([f"{name}: {panel.lower()}; drop it" for name in wrong])
+
+
+def on_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command `(whose, which, on, ...)` have these options, and those of its engine."""
+    return composed(command, whose=_whose, which=_which, on=_on)
+
+
 def of_letters(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command `(whose, which, ...)` have the options that say whose letters, and which."""
-    return _with(command, whose=_whose, which=_which)
+    return composed(command, whose=_whose, which=_which)
+
+
+def on_engine_of_topic(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command `(whose, on, ...)` have the options of whose letters, and of its engine."""
+    return composed(command, whose=_whose, on=_on)
 
 
 def of_topic(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command `(whose, ...)` have the options that say whose letters."""
-    return _with(command, whose=_whose)
+    return composed(command, whose=_whose)
 
 
-def _with(command: Callable[..., None], **parts: Callable[..., Any]) -> Callable[..., None]:
+def composed(command: Callable[..., None], **parts: Callable[..., Any]) -> Callable[..., None]:
     """A command whose parameters of these names are made of options of their own."""
     own = inspect.signature(command, eval_str=True)
     shared = {name: inspect.signature(part, eval_str=True) for name, part in parts.items()}
@@ -166,7 +238,10 @@ def _with(command: Callable[..., None], **parts: Callable[..., Any]) -> Callable
             name: parts[name](**{each: given.pop(each) for each in signature.parameters})
             for name, signature in shared.items()
         }
-        command(**made, **given)
+        try:
+            command(**made, **given)
+        except NotAllowedError as error:  # `redrive doctor` looks at what runs need
+            raise NotAllowedError(f"{error.alone}; {_ACLS}") from error
 
     kept = [each for each in own.parameters.values() if each.name not in parts]
     added = [each for one in shared.values() for each in one.parameters.values()]
@@ -177,8 +252,3 @@ def _with(command: Callable[..., None], **parts: Callable[..., Any]) -> Callable
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__annotations__ = {}
     return run
-
-
-def output_file(path: Path | None) -> AbstractContextManager[TextIO]:
-    """Where an export goes: a file, or standard output."""
-    return nullcontext(sys.stdout) if path is None else path.open("w", encoding="utf-8")

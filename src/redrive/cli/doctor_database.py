@@ -107,7 +107,7 @@ def clock_finding(subject: str, difference: int) -> Finding:
     return warning(
         subject,
         seen,
-        "synchronise the clocks (NTP): retries are never early, but late by as much",
+        "synchronise the clocks (NTP): retries are never early, but late by this difference",
     )
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from confluent_kafka.admin import AdminClient
-
 from redrive.app import App
 from redrive.cli.doctor_database import clock_finding
 from redrive.cli.doctor_permissions import check_permissions
@@ -24,10 +22,10 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.kafka.rdkafka import ConfigResource, ResourceType
 from redrive.kafka.topic_admin import KafkaTopics
+from redrive.numbers import counted
 from redrive.record import TopicPartition, Write
-from redrive.topics import Plan, TopicPlan
+from redrive.topics import Plan, Problem, TopicPlan
 
 _SINCE_TOPIC_IDS: Final = (2, 8)
 _METADATA_BYTES: Final = 4096
@@ -107,11 +105,7 @@ def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[F
 
 
 def _check_version(admin: Admin, broker: int) -> Iterator[Finding]:
-    settings = admin.ask(
-        f"read the settings of broker {broker}",
-        lambda client: _broker_settings(client, broker),
-        needs="DESCRIBE_CONFIGS on the cluster to see them; no run needs it",
-    )
+    settings = admin.broker_settings(broker)
     protocol = settings.get("inter.broker.protocol.version")
     # Kafka 4 no longer has this setting.
     if protocol is not None and _version(protocol) < _SINCE_TOPIC_IDS:
@@ -144,11 +138,6 @@ def retention_findings(minutes: int) -> Iterator[Finding]:
         yield warning("progress", f"{seen}: an app stopped for longer loses its offsets", todo)
 
 
-def _broker_settings(client: AdminClient, broker: int) -> dict[str, str]:
-    (future,) = client.describe_configs([ConfigResource(ResourceType.BROKER, str(broker))]).values()
-    return {name: entry.value for name, entry in future.result().items() if entry.value is not None}
-
-
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.partition("-")[0].split(".")[:2])
 
@@ -179,15 +168,22 @@ def topic_findings(plan: Plan) -> Iterator[Finding]:
 def _topic_findings(topic: TopicPlan) -> Iterator[Finding]:
     subject = f"topic {topic.name}"
     if not topic.problems and topic.state is not None:
-        yield ok(subject, f"{topic.role}, {topic.state.partitions} partitions")
+        yield ok(subject, f"{topic.role}, {counted(topic.state.partitions, 'partition')}")
     for problem in topic.problems:
         if problem.hidden:  # reported once for all topics, with the permissions
             yield not_checked(subject, f"{topic.role}; its settings cannot be read")
             continue
-        by_hand = "see docs/reference/topics.md" if problem.weight == "note" else "do it by hand"
-        todo = by_hand if problem.fix is None else f"redrive topics --apply would {problem.fix}"
         verdict = wrong if problem.weight == "wrong" else warning
-        yield verdict(subject, problem.text, todo)
+        yield verdict(subject, *_seen_and_todo(problem))
+
+
+def _seen_and_todo(problem: Problem) -> tuple[str, str]:
+    if problem.fix is not None:
+        return problem.text, f"redrive topics --apply would {problem.fix}"
+    if problem.weight == "note":
+        return problem.text, "see docs/reference/topics.md"
+    seen, _, how = problem.text.partition(": ")
+    return seen, how or "do it by hand"
 
 
 # The clock of the broker that leads a new topic

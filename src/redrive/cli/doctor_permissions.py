@@ -31,7 +31,7 @@ def check_permissions(
             allowed[kind, name] = _allowed_on_group(admin, name)
     yield from findings(needed, allowed)
     yield from _of_undeclared(app)
-    yield from _of_settings(app, allowed)
+    yield from of_settings(app, allowed)
     yield from _of_relay(app, allowed)
     missing = [name for name in topic_names(app) if ("topic", name) not in allowed]
     if missing:
@@ -67,7 +67,8 @@ def _of_undeclared(app: App) -> Iterator[Finding]:
         )
 
 
-def _of_settings(app: App, allowed: Granted) -> Iterator[Finding]:
+def of_settings(app: App, allowed: Granted) -> Iterator[Finding]:
+    """Whether the settings of topics may be read, without which some checks are left out."""
     wanted = [
         one._replace(operations=_SETTINGS)
         for one in permissions(app, "topics")
@@ -114,7 +115,8 @@ def _of_creating(missing: list[str], on_cluster: frozenset[str] | None) -> Itera
     else:
         yield not_checked(
             subject,
-            f"not allowed for all topics; whether for {', '.join(missing)}, only an attempt shows",
+            f"not allowed for all topics; whether for {', '.join(missing)} can only be found out by"
+            " trying",
         )
 
 

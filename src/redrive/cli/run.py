@@ -6,13 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypedDict
 
 import typer
 from rich.console import Console
 
+from redrive.cli.options import Bootstrap, LogsAs, MetricsPort, RunsOn, Target
 from redrive.cli.output import console_for, say_error
-from redrive.cli.spark_process import beside, ended, require_spark, start_spark
+from redrive.cli.spark_process import (
+    ON_SPARK,
+    SparkLogLevel,
+    beside,
+    ended,
+    require_spark,
+    start_spark,
+)
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps, summary, view
 from redrive.config import SettingsArguments
@@ -21,17 +29,14 @@ from redrive.engines.words import From, Until
 from redrive.engines.worker.options import GroupProtocol
 from redrive.engines.worker.options import Options as WorkerOptions
 from redrive.errors import ConfigurationError, RedriveError
-from redrive.logs import LogFormat, LogLevel, LogOptions, log_to_stderr
+from redrive.logs import LogLevel, LogOptions, log_to_stderr
 from redrive.serving import served
 from redrive.tuning import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from redrive.engines.spark.queries import Handle
 
-Engine = Literal["spark", "worker"]
-SparkLogLevel = Literal["off", "fatal", "error", "warn", "info", "debug"]
 _SHOW_EVERY = 0.25
-_ON_SPARK: Final = "Only with --engine spark"
 _ON_THE_WORKER: Final = "Only with --engine worker"
 
 
@@ -57,11 +62,11 @@ class Options(TypedDict):
 
 def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
-    engine: Annotated[Engine, typer.Option(help="The engine that runs the app.")] = "spark",
+    target: Target,
+    engine: RunsOn = "spark",
     master: Annotated[
         str | None,
-        typer.Option(help="Spark's master; this machine by default.", rich_help_panel=_ON_SPARK),
+        typer.Option(help="Spark's master; this machine by default.", rich_help_panel=ON_SPARK),
     ] = None,
     start_from: Annotated[
         From,
@@ -70,7 +75,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         ),
     ] = "earliest",
     once: Annotated[
-        bool, typer.Option("--once", help="Handle what is there now, and due by then; then exit.")
+        bool, typer.Option("--once", help="Handle what is there now and due by then, then exit.")
     ] = False,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="Exit when there is no lag and nothing is parked.")
@@ -78,43 +83,36 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     batch_deadline: Annotated[
         str,
         typer.Option(
-            help="How long a batch may run before its tasks stop.", rich_help_panel=_ON_SPARK
+            help="How long a batch may run before its tasks stop.", rich_help_panel=ON_SPARK
         ),
     ] = "5s",
     max_records_per_batch: Annotated[
         int,
-        typer.Option(
-            min=1, help="Maximum number of records in a batch.", rich_help_panel=_ON_SPARK
-        ),
+        typer.Option(min=1, help="Maximum number of records in a batch.", rich_help_panel=ON_SPARK),
     ] = 500_000,
     trigger: Annotated[
         str | None,
         typer.Option(
             help="Minimum time between the starts of two batches; 0s by default.",
-            rich_help_panel=_ON_SPARK,
+            rich_help_panel=ON_SPARK,
         ),
     ] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="Serve /metrics, /live and /ready on this port."),
-    ] = None,
+    bootstrap: Bootstrap = None,
+    metrics_port: MetricsPort = None,
     spark_conf: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", help="A Spark setting; repeatable.", rich_help_panel=_ON_SPARK
+            metavar="NAME=VALUE", help="A Spark setting; repeatable.", rich_help_panel=ON_SPARK
         ),
     ] = None,
     log_level: Annotated[
         LogLevel,
         typer.Option(help="Minimum level of the log lines of redrive and of your own loggers."),
     ] = "info",
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Plain text, or one JSON object per line.")
-    ] = "text",
+    log_format: LogsAs = "text",
     spark_log_level: Annotated[
         SparkLogLevel,
-        typer.Option(help="Minimum level of Spark's own log lines.", rich_help_panel=_ON_SPARK),
+        typer.Option(help="Minimum level of Spark's own log lines.", rich_help_panel=ON_SPARK),
     ] = "fatal",
     group_protocol: Annotated[
         GroupProtocol,
@@ -148,7 +146,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         int,
         typer.Option(
             min=1,
-            help="The same in bytes, counted from the first incomplete record.",
+            help="Maximum bytes in flight per partition, counted from the first incomplete record.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = MAX_BYTES_IN_FLIGHT,
@@ -162,7 +160,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     revoke_wait: Annotated[
         str,
         typer.Option(
-            help="The same when their partition is revoked.",
+            help="How long running handlers have to finish when their partition is revoked.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = "10s",
@@ -174,7 +172,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
         bool,
         typer.Option(
             "--one-core",
-            help="Keep the process on one core; for many threads of handlers that wait.",
+            help="Keep the process on one core: faster if many handler threads mostly wait.",
             rich_help_panel=_ON_THE_WORKER,
         ),
     ] = False,
@@ -186,7 +184,7 @@ def run(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's 
     """
     logs = LogOptions(log_level=log_level, log_format=log_format)
     log_to_stderr(**logs)
-    _refuse_options(context, _ON_SPARK if engine == "worker" else _ON_THE_WORKER)
+    _refuse_options(context, ON_SPARK if engine == "worker" else _ON_THE_WORKER)
     if once and until_empty:
         raise ConfigurationError("--once and --until-empty cannot be combined: give one of them")
     until: Until = "once" if once else "empty" if until_empty else "stopped"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from redrive.config import Settings
 from redrive.errors import ConfigurationError, RedriveError
@@ -16,6 +16,8 @@ from redrive.secret import Secret
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SparkLogLevel = Literal["off", "fatal", "error", "warn", "info", "debug"]
+ON_SPARK: Final = "Only with --engine spark"
 _Result = TypeVar("_Result")
 
 

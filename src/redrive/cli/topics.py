@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from redrive.app import App
+from redrive.cli.options import AsJson, Bootstrap, Outage, Target
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
@@ -27,14 +28,13 @@ from redrive.topics import (
     all_topic_names,
     apply,
     plan_topics,
-    topic_names,
 )
 
 Applied = Sequence[tuple[Fix, RedriveError | None]]
 
 
 def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command's options
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Such as shop:app.")],
+    target: Target,
     do_apply: Annotated[
         bool, typer.Option("--apply", help="Create and fix whatever can be changed safely.")
     ] = False,
@@ -42,17 +42,15 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         bool,
         typer.Option("--create-sources", help="With --apply: create missing source topics, too."),
     ] = False,
-    outage: Annotated[
-        str, typer.Option(help="The longest outage that parked records must survive.")
-    ] = "7d",
+    outage: Outage = "7d",
     acls: Annotated[
         bool, typer.Option("--acls", help="Print the permissions to grant on a secured Kafka.")
     ] = False,
     user: Annotated[
         str | None, typer.Option(help="With --acls: who gets them; security.user by default.")
     ] = None,
-    bootstrap: Annotated[str | None, typer.Option(help="Address of Kafka: host:port.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    bootstrap: Bootstrap = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show which topics exist, are missing or are misconfigured.
 
@@ -88,10 +86,9 @@ def topics(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
 
 def grants(app: App, user: str) -> Iterator[str]:
     """The commands that grant a user everything that this app may need, by purpose."""
-    purposes: list[Purpose] = ["run", "topics", "topics --apply", "dead", "dead replay"]
-    if GUARANTEES[app.delivery].outbox:
-        purposes.insert(1, "relay")
-    for purpose in purposes:
+    for purpose in get_args(Purpose):
+        if purpose == "relay" and not GUARANTEES[app.delivery].outbox:
+            continue
         yield f"# redrive {purpose}"
         needed = permissions(app, purpose)
         yield from (f"{_ACLS_TOOL} {one}" for one in kafka_acls(needed, user))
@@ -125,7 +122,8 @@ def _described(app: App, port: Topics) -> dict[str, TopicState]:
     try:
         return port.describe(all_topic_names(app))
     except NotAllowedError:
-        return {**port.describe(topic_names(app)), app.state_topic: UNSEEN}
+        others = [name for name in all_topic_names(app) if name != app.state_topic]
+        return {**port.describe(others), app.state_topic: UNSEEN}
 
 
 def as_data(plan: Plan, applied: Applied = ()) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from redrive.durations import text
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Batch, Figures, LaneFigures
 from redrive.engines.metrics import Source
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
+from redrive.numbers import counted
 
 WORDS: Final = {
     "done": "done",
@@ -31,12 +32,13 @@ WORDS: Final = {
     "duplicate": "duplicates",
 }
 """Outcomes, in the order in which they are shown."""
+_ONE: Final = {"duplicate": "duplicate"}
 _ALWAYS: Final = ("done", "park", "bury")
 _WINDOW: Final = 10.0
 """Seconds over which a rate is computed."""
-_UNDONE: Final = ("trouble", "refused", "unfinished")
-"""Keys of a status that mean that there was something to do."""
-Statuses = Mapping[Lane, Mapping[str, Any]]
+_UNDONE: Final = ("trouble", "guard", "refused", "unfinished", "unseen")
+"""Keys of a status that mean that there was something to do, or that nobody knows."""
+Statuses = Mapping[LaneName, Mapping[str, Any]]
 
 
 class View(Protocol):
@@ -102,7 +104,11 @@ def line(batch: Batch) -> str:
 
 def told(counts: Mapping[str, int]) -> str:
     """Outcomes in words: `4,900 done, 100 parked`."""
-    return ", ".join(f"{counts[kind]:,} {word}" for kind, word in WORDS.items() if counts.get(kind))
+    return ", ".join(
+        counted(counts[kind], _ONE.get(kind, word), word)
+        for kind, word in WORDS.items()
+        if counts.get(kind)
+    )
 
 
 class Picture:
@@ -110,7 +116,7 @@ class Picture:
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
-        self._rates: dict[Lane, Rate] = {"main": Rate(), "retry": Rate()}
+        self._rates: dict[LaneName, Rate] = {"main": Rate(), "retry": Rate()}
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -145,7 +151,9 @@ class Rate:
         return (count - before) / (now - began) if now > began else 0.0
 
 
-def picture(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float], now: float) -> Group:
+def picture(
+    figures: Figures, statuses: Statuses, rates: Mapping[LaneName, float], now: float
+) -> Group:
     """Lanes, delays, lateness and troubles."""
     parts: list[Table | Text] = [_lanes(figures, statuses, rates)]
     waiting = ahead(statuses.get("retry", {}))
@@ -156,7 +164,7 @@ def picture(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float], n
     return Group(*parts)
 
 
-def _lanes(figures: Figures, statuses: Statuses, rates: Mapping[Lane, float]) -> Table:
+def _lanes(figures: Figures, statuses: Statuses, rates: Mapping[LaneName, float]) -> Table:
     shown = Table(box=None, pad_edge=False)
     shown.add_column("lane")
     kinds = [kind for kind in WORDS if kind in _ALWAYS or figures.total(kind)]
@@ -226,12 +234,14 @@ def troubles(statuses: Statuses) -> Iterator[str]:
     for lane, status in statuses.items():
         if status.get("trouble"):
             yield f"{lane} lane is waiting: {status['trouble']}"
+        if status.get("guard"):
+            yield f"{lane} lane: {status['guard']}"
         if refused := status.get("refused"):
-            yield f"{lane} lane: {refused:,} record(s) waiting: {status['refusal']}"
+            yield f"{lane} lane: {counted(refused, 'record')} waiting: {status['refusal']}"
         if unfinished := status.get("unfinished"):
-            yield f"{lane} lane: {unfinished:,} record(s) did not finish: they will run again"
+            yield f"{lane} lane: {counted(unfinished, 'record')} did not finish and will run again"
         if status.get("lost"):
-            yield f"{lane} lane: data loss detected {len(status['lost'])} time(s)"
+            yield f"{lane} lane: data loss detected {counted(len(status['lost']), 'time')}"
 
 
 def summary(run: Source, now: float) -> Iterator[str]:
@@ -249,7 +259,7 @@ def summary(run: Source, now: float) -> Iterator[str]:
     yield from troubles({lane: run.status(lane) for lane in run.figures.lanes})
 
 
-def _nothing_done(status: Mapping[str, Any], lane: Lane) -> str:
+def _nothing_done(status: Mapping[str, Any], lane: LaneName) -> str:
     """Whether there was nothing to do, or nothing was done."""
     waiting = ahead(status)
     if left := sum((waiting.due if lane == "retry" else waiting.lag).values()):

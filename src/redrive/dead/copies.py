@@ -1,4 +1,4 @@
-"""Copies: what is written when a letter is driven again. Pure.
+"""Copies: what is written when a letter is replayed. Pure.
 
 To the app that failed and to nobody else: into its shortest delay topic, or to the origin, where
 other redrive apps skip it. Its attempts begin again; its id and its origin stay. The letter itself
@@ -21,24 +21,35 @@ if TYPE_CHECKING:
 
 Why = Literal[
     "replayed-before", "discarded-before", "no-handler", "no-origin", "not-allowed", "no-topic",
-    "broken-headers", "fix-failed", "refused",
+    "other-app", "not-dead", "broken-headers", "fix-failed", "refused", "done", "duplicate",
+    "waiting", "conflict", "written-back", "done-meanwhile",
 ]  # fmt: skip
 WHY: Final[Mapping[str, str]] = {
-    "replayed-before": "were driven again before (--again)",
+    "replayed-before": "were replayed before (--again)",
     "discarded-before": "were discarded before (--state discarded)",
     "no-handler": "come from topics for which the app has no handler",
     "no-origin": "do not say which topic they come from",
     "not-allowed": "come from topics that --to does not name",
     "no-topic": "would go to topics that do not exist",
+    "other-app": "died in another app, which alone may get them again",
+    "not-dead": "are not dead: nothing says why they would be",
     "broken-headers": "have redrive-* headers that cannot be read",
     "fix-failed": "could not be fixed: the fix raised",
     "refused": "were refused by the topic they would go to",
+    "done-meanwhile": "were done meanwhile: the inbox has their ids",
+    "done": "were handled and would be dropped as duplicates",
+    "duplicate": "have the id of a record that was handled and would be dropped as duplicates",
+    "waiting": "wait for another attempt in a delay topic and are handled from there",
+    "conflict": "have the id of a record that was handled with another payload",
+    "written-back": "are attempts that redrive wrote back, not records of their own",
 }
 """Why letters are left out of a replay, in words: they stay as they are."""
+NAMING: Final[Collection[Why]] = ("no-handler", "not-allowed", "no-topic", "other-app")
+"""Reasons that name a topic or an app."""
 
 
 class LeftOut(NamedTuple):
-    """A letter that is not driven again, and why."""
+    """A letter that is not replayed, and why."""
 
     why: Why
     said: str = ""
@@ -57,7 +68,7 @@ class Replay:
     partitions: Mapping[str, int]
     """The topics that there are, with their partitions."""
     allowed: Collection[str] = ()
-    """Where letters of others may be written to."""
+    """Where other consumers' letters may be written to."""
 
     def copy(self, letter: Letter, value: bytes | None, now: int) -> Write | LeftOut:
         """The copy of a letter, with that value."""
@@ -65,22 +76,14 @@ class Replay:
             return self._to_app(letter, self.app, value, now)
         return self._to_origin(letter, value)
 
-    def target(self, app: App, origin: str) -> str:
-        """The topic that copies of an app's letters go to, given where they come from."""
-        handler = app.handlers[origin]
-        # What waits for `redeliver="origin"` would be written there in any case.
-        if not app.delay_topics or handler.retry.redeliver == "origin":
-            return origin
-        return next(iter(app.delay_topics))
-
     def _to_app(self, letter: Letter, app: App, value: bytes | None, now: int) -> Write | LeftOut:
         try:
             before = envelopes.parse(letter.record.headers)
         except EnvelopeError as error:
             return LeftOut("broken-headers", str(error))
-        if before.origin_topic not in app.handlers:
-            return LeftOut("no-handler", before.origin_topic)
-        topic = self.target(app, before.origin_topic)
+        if (not_its := _not_of(app, before)) is not None:
+            return not_its
+        topic = target(app, before.origin_topic)
         if topic not in self.partitions:
             return LeftOut("no-topic", topic)
         at_origin = topic == before.origin_topic
@@ -96,7 +99,7 @@ class Replay:
         headers = envelope.headers(letter.headers)
         write = Write(topic, letter.record.key, value, headers)
         if not at_origin:
-            return write
+            return in_its_room(app, write, before.origin_partition)
         return write._replace(
             partition=self._partition(topic, before.origin_partition),
             timestamp=before.origin_timestamp,
@@ -126,7 +129,7 @@ class Replay:
     def _marks(self, letter: Letter) -> dict[str, Any]:
         return {
             "replay_of": letter.place,
-            "replay_count": letter.replay_count + 1,
+            "replay_count": min(max(letter.replay_count, 0), _MOST - 1) + 1,
             "operation": self.operation,
         }
 
@@ -137,6 +140,33 @@ class Replay:
         return None
 
 
+def _not_of(app: App, envelope: envelopes.Envelope) -> LeftOut | None:
+    """Why the app must not get it; None: it is a letter of its own."""
+    if envelope.dead_reason is None:
+        return LeftOut("not-dead")
+    if envelope.app not in (app.name, app.was):
+        return LeftOut("other-app", envelope.app)
+    if envelope.origin_topic not in app.handlers:
+        return LeftOut("no-handler", envelope.origin_topic)
+    return None
+
+
+def in_its_room(app: App, write: Write, origin: int) -> Write:
+    """A copy in a delay topic: in strict order, in the partition where its key is decided about."""
+    return write._replace(partition=origin) if app.ordering == "strict" else write
+
+
+def target(app: App, origin: str) -> str:
+    """The topic that copies for an app go to, given where the records come from."""
+    handler = app.handlers[origin]
+    # What waits for `redeliver="origin"` would be written there in any case.
+    if not app.delay_topics or handler.retry.redeliver == "origin":
+        return origin
+    return next(iter(app.delay_topics))
+
+
+_MOST: Final = (1 << 31) - 1
+"""The largest count that redrive reads: a header may say anything, but what is written is read."""
 _TAKEN_OFF: Final = (
     *("error_type", "error_message", "error_trace", "error_group", "history"),
     *("dead_reason", "not_before", "unhandled_since"),

@@ -35,7 +35,7 @@ class Dialect:
     marks: tuple[str, ...]
     """Headers by which it is recognised."""
     prefixes: tuple[str, ...]
-    """What its own headers begin with: they are taken off when a letter is driven again.
+    """What its own headers begin with: they are taken off when a letter is replayed.
 
     Those of redrive are known by their whole names: any other `redrive-` header is the user's."""
     fields: Mapping[str, From]
@@ -101,7 +101,7 @@ _OF_REPLAYS: Final = {
     **_ours("replay_of", "operation", read=text),
     **_ours("replay_count", read=number),
 }
-"""What redrive writes whatever the dialect, where it drives a letter again."""
+"""What redrive writes whatever the dialect, where it replays a letter."""
 
 REDRIVE: Final = Dialect(
     "redrive",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from redrive.dead.letter import Letter
+from redrive.dead.showing import See, Seen
 from redrive.dead.states import State
 from redrive.tuning import DEAD_GROUPS, DEAD_PATTERNS
 
@@ -32,11 +33,10 @@ class Group:
     """Their messages, without what differs from letter to letter."""
     example: str = ""
     """The place of one of them: the last one that was seen."""
-    message: str = ""
-    """The message of that one."""
 
-    def add(self, letter: Letter, state: State) -> None:
+    def add(self, seen: Seen, state: State) -> None:
         """Count one letter."""
+        letter = seen.letter
         self.count += 1
         self.states[state] += 1
         died = letter.died
@@ -44,19 +44,19 @@ class Group:
             self.first = died if self.first is None else min(self.first, died)
             self.last = died if self.last is None else max(self.last, died)
         _count(self.topics, letter.origin_topic or "(unknown)")
-        _count(self.patterns, letter.pattern)
-        self.example, self.message = letter.place, letter.error_message or ""
+        _count(self.patterns, seen.pattern)
+        self.example = letter.place
 
     def merge(self, other: Group) -> None:
         """Count what another process has counted of the same group."""
         self.count += other.count
         self.states += other.states
-        self.first = min(filter(None, (self.first, other.first)), default=None)
-        self.last = max(filter(None, (self.last, other.last)), default=None)
+        self.first = pick(min, self.first, other.first)
+        self.last = pick(max, self.last, other.last)
         for mine, theirs in ((self.topics, other.topics), (self.patterns, other.patterns)):
             for name, count in theirs.items():
                 _count(mine, name, count)
-        self.example, self.message = other.example, other.message
+        self.example = other.example
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -71,7 +71,6 @@ class Group:
             "topics": dict(self.topics.most_common()),
             "patterns": dict(self.patterns.most_common()),
             "example": self.example,
-            "message": self.message,
         }
 
     @classmethod
@@ -85,17 +84,25 @@ class Group:
 
 
 class Groups:
-    """Counts letters by group."""
+    """Counts letters by group: what may be seen of them, and nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, see: See) -> None:
+        """`see`: what may be seen of a letter; `DeadLetters.seen`, or `Seen` where all may."""
+        self._see = see
         self._found: dict[str, Group] = {}
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, letter: Letter, state: State) -> None:
-        """Count one letter."""
-        self._of(letter.group, letter.reason, letter.error_type).add(letter, state)
+    def add(self, letter: Letter, state: State) -> Group:
+        """Count one letter; returns the group that has it now."""
+        return self.add_seen(self._see(letter), state)
+
+    def add_seen(self, seen: Seen, state: State) -> Group:
+        """The same, for whoever has looked at the letter before."""
+        group = self._of(seen.letter.group, seen.reason, seen.error_type)
+        group.add(seen, state)
+        return group
 
     def merge(self, groups: Iterable[Group]) -> None:
         """Count what another process has counted."""
@@ -113,6 +120,12 @@ class Groups:
                 group_id, reason, error_type = OTHERS, None, None
             found = self._found.setdefault(group_id, Group(group_id, reason, error_type))
         return found
+
+
+def pick(choose: Callable[[Iterable[int]], int], one: int | None, other: int | None) -> int | None:
+    """The smaller or larger one of two times, as far as they are known."""
+    known = [each for each in (one, other) if each is not None]
+    return choose(known) if known else None
 
 
 def _count(counter: Counter[str], name: str, count: int = 1) -> None:

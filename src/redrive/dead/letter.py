@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from redrive.dead import dialects
 from redrive.dead.dialects import UNKNOWN, Dialect
-from redrive.fingerprint import Fingerprint, pattern
+from redrive.fingerprint import Fingerprint
 from redrive.history import Tried, attempts
 from redrive.record import Headers, Record
 
@@ -112,17 +112,17 @@ class Letter:
 
     @property
     def replay_of(self) -> str | None:
-        """The place of the letter that this is a copy of, if it was driven again and died again."""
+        """The place of the letter that this is a copy of, if it was replayed and died again."""
         return self._text("replay_of")
 
     @property
     def replay_count(self) -> int:
-        """How often it was driven again."""
+        """How often it was replayed."""
         return self._number("replay_count") or 0
 
     @property
     def operation(self) -> str | None:
-        """The operation that drove it again last."""
+        """The operation that replayed it last."""
         return self._text("operation")
 
     # What it has in common with others
@@ -134,11 +134,6 @@ class Letter:
         if given is not None:
             return given
         return _foreign_group(self.reason or "", self.error_type or "", self._raised_in())
-
-    @property
-    def pattern(self) -> str:
-        """Its message without numbers, ids and quoted text: tells apart what is in one group."""
-        return _pattern(self.error_message or "")
 
     def as_data(self) -> dict[str, Any]:
         """What is known of it, for JSON; without key, value and headers."""
@@ -177,8 +172,3 @@ class Letter:
 @lru_cache(maxsize=1024)
 def _foreign_group(reason: str, error: str, raised_in: str) -> str:
     return Fingerprint(reason, error, (raised_in,) if raised_in else ()).id
-
-
-@lru_cache(maxsize=1024)
-def _pattern(message: str) -> str:
-    return pattern(message)

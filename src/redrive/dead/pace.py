@@ -1,4 +1,4 @@
-"""Pace: how fast letters are driven again, and where to stop and look. Pure."""
+"""Pace: how fast letters are replayed, and where to stop and look. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rate_of(written: str | None) -> float | None:
 
 
 def ramp_of(written: str | None) -> tuple[int, ...]:
-    """The steps of `1,10,100`: so many, then so many more, and after the last one the rest."""
+    """The steps of `1,10,100`: this many, then this many more, and after the last one the rest."""
     if written is None:
         return ()
     try:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from redrive.envelope import Envelope
 from redrive.processing.work import Result
 
+_BEGUN: Final = "savepoint redrive_trial"
+_STILL_THERE: Final = "rollback to savepoint redrive_trial"
+"""Also possible after an error, but in the transaction of the savepoint only."""
+
 
 class RolledBack:
-    """Takes the place of units of work: whatever a call does by `ctx.db` is rolled back."""
+    """Takes the place of units of work: whatever a call does by `ctx.db` is rolled back.
+
+    psycopg refuses `commit()` meanwhile, but not a COMMIT as a statement: that can only be noticed.
+    """
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._connection: Any = None
+        self.ended = False
+        """Whether the last call ended the transaction: what it had done before may remain."""
 
     def connection(self) -> Any:
         """The connection of the call under way."""
@@ -28,18 +37,43 @@ class RolledBack:
         import psycopg
 
         with (
-            psycopg.connect(self._dsn) as self._connection,
-            # A handler cannot commit within it: psycopg refuses.
-            self._connection.transaction(force_rollback=True),
+            psycopg.connect(self._dsn) as connection,
+            connection.transaction(force_rollback=True),
         ):
-            return call()
+            self._connection = connection
+            connection.execute(_BEGUN)
+            result = call()
+            try:
+                connection.execute(_STILL_THERE)
+            except psycopg.Error as error:
+                self.ended = _is_by_call(connection, error)
+            else:
+                self.ended = False
+            return result
 
     async def around_async(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """The same for async handlers."""
         import psycopg
 
         async with (
-            await psycopg.AsyncConnection.connect(self._dsn) as self._connection,
-            self._connection.transaction(force_rollback=True),
+            await psycopg.AsyncConnection.connect(self._dsn) as connection,
+            connection.transaction(force_rollback=True),
         ):
-            return await call()
+            self._connection = connection
+            await connection.execute(_BEGUN)
+            result = await call()
+            try:
+                await connection.execute(_STILL_THERE)
+            except psycopg.Error as error:
+                self.ended = _is_by_call(connection, error)
+            else:
+                self.ended = False
+            return result
+
+
+def _is_by_call(connection: Any, error: BaseException) -> bool:
+    """Whether the call has ended its transaction; a database that goes away rolls it back."""
+    from psycopg.errors import InvalidSavepointSpecification
+
+    closed: bool = connection.closed and not connection.broken
+    return closed or isinstance(error, InvalidSavepointSpecification)

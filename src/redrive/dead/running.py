@@ -1,4 +1,4 @@
-"""Running an operation: drives letters again or marks them, and survives whatever ends its process.
+"""Running an operation: replays letters or marks them, and survives whatever ends its process.
 
 The copies of some letters, their marks, and how far the job has come are one Kafka transaction. So
 whoever goes on after a crash goes on behind the last of them: none is left out, none comes twice.
@@ -7,28 +7,69 @@ whoever goes on after a crash goes on behind the last of them: none is left out,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from redrive.app import state_topic_of
 from redrive.dead.copies import LeftOut
-from redrive.dead.desk import Desk, TakenOverError
+from redrive.dead.desk import Desk, as_others_left_it
 from redrive.dead.operations import DONE, Operation
 from redrive.dead.pace import Pace
-from redrive.dead.selection import Chosen, Selection
-from redrive.dead.state_topic import mark_write, marked, read_state
+from redrive.dead.selection import Chosen
+from redrive.dead.state_topic import read_state
 from redrive.dead.watching import Fate, Watch
 from redrive.errors import PublishError
+from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.kafka.transactional_producer import FencedError
 from redrive.messages import weight
-from redrive.record import Write
+from redrive.numbers import counted
+from redrive.record import Record, TopicPartition, Write, payload
 from redrive.tuning import DEAD_BYTES, DEAD_LOOK_EVERY, DEAD_STEP, RAMP_PATIENCE
 
 if TYPE_CHECKING:
     from redrive.ports import Log
 
-Progress = Callable[[Operation, Fate | None], None]
+_KEY: Final = Record._fields.index("key")
+
+
+class Job(Protocol):
+    """What an operation is about: which records, and what is written for each."""
+
+    @property
+    def deleted(self) -> int:
+        """Offsets that retention has deleted before they were read."""
+        ...
+
+    @property
+    def passed(self) -> Mapping[str, int]:
+        """The ends of partitions that were looked at from end to end."""
+        ...
+
+    def rest(self, desk: Desk, operation: Operation) -> Iterator[Chosen]:
+        """What becomes of each record that the operation has not dealt with yet."""
+        ...
+
+    def check(self, desk: Desk, operation: Operation) -> None:
+        """See that the topics are still those that the operation began with."""
+        ...
+
+    def partition_of(self, record: Record) -> str:
+        """What a record's partition is called in the operation's progress."""
+        ...
+
+    def prepare(self, some: Sequence[Chosen]) -> int:
+        """What has to be done before these are written; returns how many ids it has forgotten."""
+        ...
+
+    def marks(self, desk: Desk, chosen: Chosen, operation: Operation) -> list[Write]:
+        """What says that a record was dealt with, beside the progress."""
+        ...
+
+
+OnProgress = Callable[[Operation, Fate | None], None]
 """Is shown how the job stands; with what became of its copies, where that was looked at."""
 
 
@@ -39,67 +80,84 @@ class Running:
         self,
         desk: Desk,
         operation: Operation,
-        selection: Selection,
+        job: Job,
         *,
-        progress: Progress = lambda _operation, _fate: None,
-        stopping: Callable[[], bool] = lambda: False,
+        watch: Watch | None = None,
+        progress: OnProgress = lambda _operation, _fate: None,
+        stopping: Callable[[], bool | str] = lambda: False,
+        said: str = "",
     ) -> None:
+        """`stopping` may say who wants it; `said` is kept with the operation while it runs."""
         self._desk = desk
         self._means = desk.means
-        self._selection = selection
+        self._job = job
         self._progress = progress
         self._stopping = stopping
+        self._said = said
         options = operation.options
         self._pace = Pace(options.get("rate"), tuple(options.get("ramp") or ()))
         self._pace.sent = operation.done
         self._stop_above: float | None = options.get("stop_above")
-        self._watch = Watch(desk.letters, operation, desk.means.progress)
+        self._given_watch = watch
         self._looked = monotonic()
+        self._state_end = -1
+        """Up to where the state topic was read last."""
+        self._deleted_before = operation.counts.get("deleted", 0)
         self.operation = operation
 
+    @cached_property
+    def _watch(self) -> Watch:
+        given = self._given_watch
+        return given or Watch(self._desk.letters, self.operation, self._means.progress)
+
     def run(self) -> Operation:
-        """Drive letters again until none is left, or something stops it."""
+        """Replay letters until none is left, or something stops it."""
         try:
             self._run()
         except FencedError:
-            return self._as_others_left_it()
+            self.operation = as_others_left_it(self._desk.letters, self.operation)
         return self.operation
 
     def _run(self) -> None:
-        self._commit([], self.operation.change(status="running", said=""))
-        chosen = self._letters()
+        self._commit([], self.operation.change(status="running", said=self._said))
+        self._progress(self.operation, None)
+        chosen = self._job.rest(self._desk, self.operation)
         while not self._stopping():
             self._wait()
             if self._stopping():
                 break
-            some = self._some(chosen)
+            some = self._read_some(chosen)
             if not some:
-                self._finish()
+                self._end()
                 return
             self._send(some)
             self._progress(self.operation, None)
             if not self._goes_on():
                 return
-        self._commit([], self.operation.change(status="paused", said="by a signal"))
+        self._commit([], self.operation.change(status="paused", said=self._stopped_by()))
 
-    def _letters(self) -> Iterator[Chosen]:
-        """What becomes of each letter from the cursor on, partition by partition."""
-        selection, operation = self._selection, self.operation
-        scan = self._desk.letters.scan(selection.wanted, known=self._desk.known, bounds={})
-        self._scanned = scan.result
-        for name, end in operation.ends.items():
-            start = operation.cursor.get(name, 0)
-            yield from selection.chosen(scan.partition(int(name), start, end))
+    def _stopped_by(self) -> str:
+        by = self._stopping()
+        return f"by {by}" if isinstance(by, str) and by else "by a signal"
+
+    def _read_some(self, chosen: Iterator[Chosen]) -> list[Chosen]:
+        """The next ones, if they are still records of the topic that the job began with."""
+        try:
+            some = self._some(chosen)
+        except BrokerError:
+            self._job.check(self._desk, self.operation)  # which says it better
+            raise
+        # After reading, so that nothing was read of another topic of the same name.
+        self._job.check(self._desk, self.operation)
+        return some
 
     def _some(self, chosen: Iterator[Chosen]) -> list[Chosen]:
         """As many as one transaction takes; those that are left out come with them."""
         room, size, some = self._pace.room(), 0, []
         for each in islice(chosen, DEAD_STEP):
             some.append(each)
-            if isinstance(each.copy, LeftOut):
-                continue
-            room -= 1
-            size += 0 if each.copy is None else weight([each.copy])
+            room -= not isinstance(each.copy, LeftOut)
+            size += _weight(each)
             if room <= 0 or size >= DEAD_BYTES:
                 break
         return some
@@ -107,8 +165,9 @@ class Running:
     def _send(self, some: list[Chosen]) -> None:
         """Write copies, marks and progress; those that are refused are left out."""
         began = monotonic()
+        forgotten = self._job.prepare(some)
         while True:
-            writes, operation = self._writes(some)
+            writes, operation = self._writes(some, forgotten)
             try:
                 self._commit(writes, operation)
             except PublishError as error:
@@ -118,32 +177,37 @@ class Running:
         sent = sum(not isinstance(each.copy, LeftOut) for each in some)
         self._pace.took(sent, began)
 
-    def _writes(self, some: list[Chosen]) -> tuple[list[Write], Operation]:
+    def _writes(self, some: list[Chosen], forgotten: int) -> tuple[list[Write], Operation]:
         operation, desk = self.operation, self._desk
         counts, cursor = Counter(operation.counts), dict(operation.cursor)
+        counts["forgotten"] += forgotten
         writes: list[Write] = []
-        for (letter, _, mark), copy in some:
-            record = letter.record
-            cursor[str(record.partition)] = record.offset + 1
+        for each in some:
+            record, copy = each.record, each.copy
+            cursor[self._job.partition_of(record)] = record.offset + 1
             if isinstance(copy, LeftOut):
                 counts[copy.why] += 1
                 continue
             counts[DONE[operation.kind]] += 1
-            state = "discarded" if copy is None else "replayed"
-            now = marked(mark, state, operation.id)
             writes += () if copy is None else (copy,)
-            writes.append(mark_write(desk.topic, desk.topic_id, record, now, operation))
-        return writes, operation.change(counts=dict(counts), cursor=cursor)
+            writes += self._job.marks(desk, each, operation)
+        cursor |= self._job.passed
+        counts["deleted"] = self._deleted_before + self._job.deleted
+        return writes, operation.change(counts=dict(+counts), cursor=cursor)
 
     def _commit(self, writes: list[Write], operation: Operation) -> None:
         self.operation = self._desk.commit(writes, operation)
 
-    def _finish(self) -> None:
-        counts = Counter(self.operation.counts)
-        counts["deleted"] += self._scanned.deleted
-        cursor = dict(self.operation.ends)
-        done = self.operation.change(status="done", cursor=cursor, counts=dict(+counts))
-        self._commit([], done)
+    def _end(self) -> None:
+        """All are written: whoever wants to know how many fail again waits for that as well."""
+        too_many = None
+        if self._stop_above is not None and self.operation.done:
+            if not self._wait_until_handled():
+                return
+            too_many = self._too_many()
+        _, done = self._writes([], 0)  # what was deleted at the very end counts as well
+        said, is_too_many = too_many or self._said, too_many is not None
+        self._commit([], done.change(status="done", said=said, too_many_failed=is_too_many))
 
     # Looking at what became of the copies
 
@@ -157,29 +221,39 @@ class Running:
         return self._look()
 
     def _look(self) -> bool:
+        said = self._too_many()
+        if said is None:
+            return True
+        said += ", then resume or cancel"
+        self._commit([], self.operation.change(status="stopped", said=said))
+        return False
+
+    def _too_many(self) -> str | None:
+        """How many failed again, if that is too many."""
         self._looked = monotonic()
         fate = self._watch.look()
         self._progress(self.operation, fate)
         sent = self.operation.done
         if self._stop_above is None or not sent or fate.failed / sent <= self._stop_above:
-            return True
-        said = (
+            return None
+        return (
             f"{fate.failed:,} of {sent:,} failed again, more than {self._stop_above:.0%}: look at"
-            f" them with --state failed-again, then resume or cancel"
+            " them with --state failed-again"
         )
-        self._commit([], self.operation.change(status="stopped", said=said))
-        return False
 
     def _wait_until_handled(self) -> bool:
         """Wait until the app has handled all copies once; False: it was paused meanwhile."""
-        until = monotonic() + RAMP_PATIENCE + self._watch.delay / 1000
+        until, fewest = monotonic() + RAMP_PATIENCE + self._watch.delay / 1000, self.operation.done
         while (fate := self._watch.look()).waiting:
             self._progress(self.operation, fate)
+            if fate.waiting < fewest:  # the app runs: there may only be much to do
+                until, fewest = max(until, monotonic() + RAMP_PATIENCE), fate.waiting
             if self._stopping() or monotonic() >= until:
+                copies = counted(fate.waiting, "copy was", "copies were")
                 said = (
-                    "by a signal"
+                    self._stopped_by()
                     if self._stopping()
-                    else f"{fate.waiting:,} copies were not handled in time: is the app running?"
+                    else f"{copies} not handled in time: is the app running?"
                 )
                 self._commit([], self.operation.change(status="paused", said=said))
                 return False
@@ -192,6 +266,11 @@ class Running:
             self._means.wait(min(seconds, DEAD_LOOK_EVERY))
 
     def _check_still_mine(self) -> None:
+        """Whoever takes the job over writes that down; where nobody writes, there is no news."""
+        end = self._desk.letters.log.bounds(TopicPartition(state_topic_of(self._desk.topic), 0))[1]
+        if end == self._state_end:
+            return
+        self._state_end = end
         now = self._read().operations.get(self.operation.id)
         if now is not None and now.status != "running":
             raise FencedError(now.said)
@@ -200,22 +279,18 @@ class Running:
         log: Log = self._desk.letters.log
         return read_state(log, self._desk.topic)
 
-    def _as_others_left_it(self) -> Operation:
-        """How the operation stands now that somebody has taken over."""
-        operation: Operation | None = self._read().operations.get(self.operation.id)
-        if operation is None or operation.status == "running":
-            raise TakenOverError(
-                f"somebody else works on the letters of {self._desk.topic} now: nothing of what"
-                f" {self.operation.id} had begun is written; `redrive dead jobs` shows how it"
-                " stands"
-            )
-        self.operation = operation
-        return operation
+
+def _weight(chosen: Chosen) -> int:
+    """Letters that are left out or discarded are in memory as well."""
+    copy = chosen.copy
+    if copy is None or isinstance(copy, LeftOut):
+        return payload([chosen.record], _KEY)
+    return weight([copy])
 
 
 def _without_refused(some: list[Chosen], error: PublishError) -> list[Chosen]:
     """The same, with those left out whose copies are refused; raises if they are not to blame."""
-    if error.kind not in ("message", "topic"):
+    if error.kind not in ("message", "topic") or isinstance(error, NotAllowedError):
         raise error
     refused = {id(write) for write in error.refused}
     found = [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from redrive.dead.dialects import Dialect
 from redrive.dead.filters import Filter
 from redrive.dead.letter import Letter
+from redrive.dead.showing import See, Seen
 from redrive.dead.states import Mark, Marks, State, state_of
 from redrive.kafka.errors import MissingTopicError, OffsetsGoneError
+from redrive.numbers import counted
 from redrive.ports import Log
 from redrive.record import Record, TopicPartition
 
@@ -41,6 +43,13 @@ class Scanned:
     """Offsets that retention deleted before they were read."""
     bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    def add(self, part: Mapping[str, Any]) -> None:
+        """Count what another process has scanned, as its `as_data` says."""
+        self.scanned += part["scanned"]
+        self.matched += part["matched"]
+        self.deleted += part["deleted"]
+        self.complete = self.complete and part["complete"]
+
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -52,9 +61,12 @@ class Scanned:
         }
 
     def __str__(self) -> str:
-        how = "all of them" if self.complete else "not all of them"
         lost = f"; {self.deleted:,} deleted by retention meanwhile" if self.deleted else ""
-        return f"{self.matched:,} of {self.scanned:,} letters scanned in {self.topic} ({how}){lost}"
+        if not self.complete:
+            read = f"{self.scanned:,} scanned in {self.topic}, more not read"
+            return f"{counted(self.matched, 'letter matches', 'letters match')}; {read}{lost}"
+        scanned = f"{counted(self.scanned, 'letter')} scanned in {self.topic} (all of them)"
+        return f"{self.matched:,} of {scanned}{lost}"
 
 
 class Scan:
@@ -69,8 +81,13 @@ class Scan:
         marks: Marks | None = None,
         dialect: Dialect | None = None,
         bounds: Bounds | None = None,
+        see: See = Seen,
     ) -> None:
-        """With `bounds`, only these ranges are read; by default, all that is there now."""
+        """With `bounds`, only these ranges are read; by default, all that is there now.
+
+        `see`: what may be seen of a letter, for filters that compare that.
+        """
+        self._see = see
         self._log = log
         self._filter = filter or Filter()
         self._marks = marks or Marks()
@@ -90,30 +107,44 @@ class Scan:
         if not self._filter.fits_partition(topic, partition):
             return
         start, end = self._filter.bounds(topic, partition, start, end)
-        for record in self._records(TopicPartition(topic, partition), start, end):
+        for record in read_range(
+            self._log, TopicPartition(topic, partition), start, end, self._lost
+        ):
             result.scanned += 1
             letter = Letter(record, self._dialect)
             mark = self._marks.get(partition, record.offset)
             state = state_of(letter, mark)
-            if self._filter.fits(letter, state):
+            if self._filter.fits(letter, state, mark, self._see):
                 result.matched += 1
                 yield Found(letter, state, mark)
 
-    def _records(self, place: TopicPartition, start: int, end: int) -> Iterator[Record]:
-        """The records of a range; what retention deletes before it is read is counted."""
-        while start < end:
-            try:
-                for batch in self._log.batches(place, start, end):
-                    yield from batch
-                    start = batch[-1].offset + 1 if batch else start
-            except OffsetsGoneError:
-                first = min(self._log.bounds(place)[0], end)
-                if first <= start:
-                    raise
-                self.result.deleted += first - start
-                start = first
-            else:
-                return
+    def _lost(self, offsets: int) -> None:
+        self.result.deleted += offsets
+
+
+def read_range(
+    log: Log, place: TopicPartition, start: int, end: int, lost: Callable[[int], None]
+) -> Iterator[Record]:
+    """The records of a range; what retention deletes before it is read is counted by `lost`."""
+    while start < end:
+        try:
+            for batch in log.batches(place, start, end):
+                yield from batch
+                start = batch[-1].offset + 1 if batch else start
+        except OffsetsGoneError:
+            first = min(log.bounds(place)[0], end)
+            if first <= start:
+                raise
+            lost(first - start)
+            start = first
+        else:
+            return
+
+
+def existing(log: Log, topics: Iterable[str]) -> dict[str, int]:
+    """Those of the topics that exist, with their partitions."""
+    found = {topic: log.partitions(topic) for topic in topics}
+    return {topic: partitions for topic, partitions in found.items() if partitions}
 
 
 def bounds_of(log: Log, topic: str) -> dict[int, tuple[int, int]]:

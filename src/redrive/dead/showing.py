@@ -1,27 +1,55 @@
-"""Showing letters to people: values decoded, masked and bounded; nothing in them is trusted."""
+"""Showing letters to people: values decoded and masked; nothing in them is trusted.
+
+`Seen` is the one way by which anything of a letter is printed, or written out of Kafka.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from redrive.envelope import text_of
+from redrive.dead.masking import (
+    MASK,
+    Apart,
+    OpaqueError,
+    apart,
+    as_json,
+    bytes_apart,
+    is_masked,
+    json_as_written,
+    json_of,
+    leaves_without,
+    masked_whole,
+    readable,
+    without,
+)
+from redrive.envelope import type_and_text
+from redrive.fingerprint import pattern
+from redrive.threads import raise_ctrl_c
+from redrive.tuning import MASKED_SECRETS
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.dead.letter import Letter
+    from redrive.history import Tried
 
-MASK: Final = "***"
+UNKNOWN_SECRETS: Final = "(not shown: fields of the record are masked, and it could quote them)"
 _HEX_ROW: Final = 32
-_ESCAPED: Final = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)}
-"""Control characters except tab and line feed: a terminal would obey them."""
+_CONTROLS: Final = (*range(9), *range(11, 32), *range(127, 160))
+_TURNING: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPED: Final = {code: f"\\x{code:02x}" for code in _CONTROLS} | {
+    code: f"\\u{code:04x}" for code in _TURNING
+}
+"""Control characters except tab and line feed, of seven and of eight bits: a terminal would obey
+them. And what turns the direction of writing round: text would not look like what it is."""
 
 
 class Shown(NamedTuple):
-    """A value as text, and how it was read: `decoded`, `json`, `text`, `hex`, `null`."""
+    """A value as text, and how it was read: `decoded`, `json`, `text`, `hex`, `null`, `hidden`."""
 
     how: str
     text: str
@@ -29,38 +57,226 @@ class Shown(NamedTuple):
     """Why the app's own decoder could not read it."""
 
 
+class Seen:
+    """One letter as people may see it: without what the app masks."""
+
+    def __init__(
+        self, letter: Letter, app: App | None = None, masked: Sequence[str] | None = None
+    ) -> None:
+        """`masked`: the fields, where no app says which."""
+        self.letter = letter
+        self._handler = None if app is None else app.handlers.get(letter.origin_topic or "")
+        named: Sequence[str] = () if app is None else app.masked
+        self.masked = named if masked is None else masked
+
+    @cached_property
+    def value(self) -> Shown:
+        """By the app's own decoder, else as JSON, text or bytes."""
+        data = self.letter.record.value
+        if data is None:
+            return Shown("null", "null")
+        how, decoded, problem = self._read
+        if self.masked:
+            if self._apart is None or self._too_many:
+                return Shown("hidden", hidden(data), self._problem)
+            shown = leaves_without(self._apart.data, self._secrets)
+            return Shown(how, printable(as_json(shown, 2)), self._problem)
+        if how == "decoded":
+            return Shown(how, _pretty(decoded))
+        return plain_value(data)._replace(problem=problem)
+
+    @property
+    def _problem(self) -> str:
+        """Why the decoder could not read it, without what masked fields hold."""
+        kind, colon, said = self._read[2].partition(": ")
+        return f"{kind}{colon}{self.quoted(said)}" if colon else ""
+
+    @property
+    def key(self) -> str | None:
+        return self._bytes(self.letter.record.key, self._key)
+
+    @property
+    def headers(self) -> list[tuple[str, str | None]]:
+        """The headers that the record had before it died."""
+        own = self.letter.headers
+        return [
+            (name, MASK if is_masked(name, self.masked) else self._bytes(data, found))
+            for (name, data), found in zip(own, self._headers, strict=True)
+        ]
+
+    @property
+    def id(self) -> str | None:
+        return self.without(self.letter.id)
+
+    @property
+    def reason(self) -> str | None:
+        return self.without(self.letter.reason)
+
+    @property
+    def error_type(self) -> str | None:
+        return self.without(self.letter.error_type)
+
+    @property
+    def message(self) -> str | None:
+        return self.quoted(self.letter.error_message)
+
+    @property
+    def pattern(self) -> str:
+        """Its message without numbers, ids and quoted text: tells apart what is in one group."""
+        return _pattern(self.message or "")
+
+    @property
+    def trace(self) -> str | None:
+        return self.quoted(self.letter.error_trace)
+
+    @property
+    def history(self) -> list[Tried]:
+        """When the last attempts failed, and with what."""
+        return [each._replace(error=self.without(each.error) or "") for each in self.letter.history]
+
+    def quoted(self, message: str | None) -> str | None:
+        """What an error says of this letter, without what masked fields hold.
+
+        Where that is not known, nothing of it is: also its pattern has words of the value.
+        """
+        if message is None or self._knows_secrets:
+            return self.without(message)
+        return UNKNOWN_SECRETS
+
+    def without(self, text: str | None) -> str | None:
+        """A text of the letter, without what masked fields hold."""
+        if text is None or not self.masked:
+            return text
+        return MASK if self._too_many else without(text, self._secrets)
+
+    def hides_the_same_as(self, other: Seen) -> bool:
+        """Whether masked fields hold the same in both."""
+        return self._secrets == other._secrets
+
+    def as_data(self) -> dict[str, Any]:
+        """What is known of the letter, for JSON; without key, value and headers."""
+        data = self.letter.as_data()
+        named = {"reason": self.reason, "error_type": self.error_type, "id": self.id}
+        return {**data, **named, "error_message": self.message}
+
+    @cached_property
+    def _read(self) -> tuple[str, Any, str]:
+        """The value, how it was read, and why the decoder could not read it."""
+        data, problem = self.letter.record.value or b"", ""
+        if self._handler is not None and self._handler.decode is not None:
+            try:
+                return "decoded", self._handler.decode(data), ""
+            except BaseException as error:  # noqa: BLE001 -- a decoder may raise anything
+                raise_ctrl_c(error)
+                problem = type_and_text(error)
+        return "json", json_of(data), problem
+
+    @cached_property
+    def _apart(self) -> Apart | None:
+        """The value taken apart; None if it cannot be."""
+        return _apart(self._read[1], self.masked)
+
+    @cached_property
+    def _key(self) -> Apart | None:
+        """The key taken apart."""
+        key = self.letter.record.key
+        return None if key is None or not self.masked else bytes_apart(key, self.masked)
+
+    @cached_property
+    def _headers(self) -> list[Apart | None]:
+        """The headers taken apart, in their order."""
+        return [self._header(name, data) for name, data in self.letter.headers]
+
+    def _header(self, name: str, data: bytes | None) -> Apart | None:
+        if data is None or not self.masked:
+            return None
+        if is_masked(name, self.masked):
+            return masked_whole(data)
+        found = bytes_apart(data, self.masked)
+        # Of bytes that are no text, such as the id of a schema, the name says what they are.
+        return found if readable(data) is not None else found._replace(complete=True)
+
+    @cached_property
+    def _secrets(self) -> frozenset[str]:
+        """What masked fields hold, of value, key and headers: as decoded, and as written."""
+        written = _apart(json_as_written(self.letter.record.value or b""), self.masked)
+        parts = (self._apart, written, self._key, *self._headers)
+        return frozenset().union(*(each.secrets for each in parts if each))
+
+    @property
+    def _too_many(self) -> bool:
+        """Whether masked fields hold so much that nothing is looked through for all of it."""
+        return len(self._secrets) > 2 * MASKED_SECRETS
+
+    @property
+    def _knows_secrets(self) -> bool:
+        """Whether all of the record could be taken apart, so that no secret is missing."""
+        if not self.masked:
+            return True
+        if any(each is not None and not each.complete for each in (self._key, *self._headers)):
+            return False
+        is_null = self.letter.record.value is None
+        return is_null or (self._apart is not None and self._apart.complete)
+
+    def _bytes(self, data: bytes | None, found: Apart | None) -> str | None:
+        """A key or a header as it may be shown."""
+        if data is None or found is None:
+            return bytes_text(data)
+        is_text = readable(data) is not None
+        return self.without(printable(found.data)) if is_text else hidden(data)
+
+
+See = Callable[["Letter"], Seen]
+"""How letters of one topic may be seen."""
+
+
+_pattern: Final = lru_cache(maxsize=1024)(pattern)
+
+
+def hidden(data: bytes) -> str:
+    """What is said instead of bytes in which a masked field could be anywhere."""
+    return f"({len(data):,} bytes; fields of it are masked)"
+
+
 def value_of(letter: Letter, app: App | None = None) -> Shown:
     """The value of a letter: by the app's own decoder, else as JSON, text or bytes."""
-    data = letter.record.value
-    masked = frozenset(app.masked) if app is not None else frozenset()
-    if data is None:
-        return Shown("null", "null")
-    problem = ""
-    handler = None if app is None else app.handlers.get(letter.origin_topic or "")
-    if handler is not None and handler.decode is not None:
-        try:
-            return Shown("decoded", _pretty(handler.decode(data), masked))
-        except Exception as error:  # noqa: BLE001 -- a decoder may raise anything
-            problem = f"{type(error).__name__}: {text_of(error)}"
-    return plain_value(data, masked)._replace(problem=problem)
+    return Seen(letter, app).value
 
 
-def plain_value(data: bytes, masked: Collection[str] = ()) -> Shown:
-    """A value without a decoder. What cannot be masked field by field is not shown at all."""
+def plain_value(data: bytes) -> Shown:
+    """A value without a decoder, of which nothing is masked."""
     try:
-        return Shown("json", _pretty(json.loads(data), masked))
-    except ValueError:
-        if masked:
-            return Shown("hidden", f"({len(data):,} bytes; fields of it are masked)")
-    try:
-        return Shown("text", printable(data.decode()))
+        text = data.decode()
     except UnicodeDecodeError:
         return Shown("hex", hex_rows(data))
+    laid_out = json_lines(text)
+    if laid_out is None:
+        return Shown("text" if json_of(text) is None else "json", printable(text))
+    return Shown("json", laid_out)
+
+
+def json_lines(text: str) -> str | None:
+    """JSON, line by line, if that changes nothing else; None if it would, or if it is no JSON.
+
+    No digit of a number, no field that is there twice, and no character that `printable` replaces:
+    whoever edits or compares these lines has all of the value before them, as it was written.
+    """
+    try:
+        lines = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        same = _literally(lines) == _literally(text) and printable(lines) == lines
+    except (ValueError, RecursionError):
+        return None
+    return lines if same else None
+
+
+def _literally(text: str) -> Any:
+    """What is in a JSON text: numbers as they are written, objects with all their fields."""
+    return json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=list)
 
 
 def printable(text: str) -> str:
-    """The text, without what a terminal would obey."""
-    return text.translate(_ESCAPED)
+    """The text, without what a terminal would obey or could not print."""
+    return text.translate(_ESCAPED).encode(errors="backslashreplace").decode()
 
 
 def hex_rows(data: bytes) -> str:
@@ -90,31 +306,16 @@ def time_text(milliseconds: int | None) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def masked_data(data: Any, masked: Collection[str], path: str = "") -> Any:
-    """The same with the values of masked fields taken out; `card.number` looks into `card`."""
-    if isinstance(data, Mapping):
-        return {
-            name: MASK
-            if _is_masked(f"{path}{name}", masked)
-            else masked_data(value, masked, f"{path}{name}.")
-            for name, value in data.items()
-        }
-    if isinstance(data, list | tuple):
-        return [masked_data(each, masked, path) for each in data]
-    return data
+def _apart(data: Any, masked: Sequence[str]) -> Apart | None:
+    try:
+        return apart(data, masked)
+    except OpaqueError:
+        return None
 
 
-def _is_masked(path: str, masked: Collection[str]) -> bool:
-    return path in masked or path.rpartition(".")[2] in masked
-
-
-def _pretty(data: Any, masked: Collection[str]) -> str:
+def _pretty(data: Any) -> str:
     plain = _plain(data)
-    if plain is None and data is not None:
-        # Neither JSON nor something that says its fields: what is masked could be anywhere in it.
-        return f"a {type(data).__name__}" if masked else printable(repr(data))
-    shown = json.dumps(masked_data(plain, masked), indent=2, ensure_ascii=False, default=str)
-    return printable(shown)
+    return printable(repr(data) if plain is None and data is not None else as_json(plain, 2))
 
 
 _AS_DATA: Final[Sequence[Callable[[Any], Any]]] = (

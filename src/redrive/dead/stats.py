@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from redrive.dead.groups import OTHERS
-from redrive.dead.letter import Letter
+from redrive.dead.groups import OTHERS, pick
+from redrive.dead.showing import Seen
 from redrive.dead.states import State
 from redrive.tuning import DEAD_GROUPS
 
@@ -31,8 +31,9 @@ class Stats:
     hours: Counter[int] = field(default_factory=Counter)
     """By the hour in which they died, in milliseconds since 1970."""
 
-    def add(self, letter: Letter, state: State) -> None:
+    def add(self, seen: Seen, state: State) -> None:
         """Count one letter."""
+        letter = seen.letter
         self.letters += 1
         self.bytes += letter.record.size
         self.states[state] += 1
@@ -41,8 +42,8 @@ class Stats:
             self.first = died if self.first is None else min(self.first, died)
             self.last = died if self.last is None else max(self.last, died)
             _count(self.hours, died // HOUR * HOUR, -1)
-        _count(self.reasons, letter.reason or "(none)", OTHERS)
-        _count(self.errors, letter.error_type or "(none)", OTHERS)
+        _count(self.reasons, seen.reason or "(none)", OTHERS)
+        _count(self.errors, seen.error_type or "(none)", OTHERS)
         _count(self.topics, letter.origin_topic or "(unknown)", OTHERS)
         self.dialects[letter.dialect.name] += 1
 
@@ -51,10 +52,12 @@ class Stats:
         for each in others:
             self.letters += each.letters
             self.bytes += each.bytes
-            self.first = min(filter(None, (self.first, each.first)), default=None)
-            self.last = max(filter(None, (self.last, each.last)), default=None)
+            self.first = pick(min, self.first, each.first)
+            self.last = pick(max, self.last, each.last)
             for name in ("states", "reasons", "errors", "topics", "dialects", "hours"):
-                getattr(self, name).update(getattr(each, name))
+                rest: object = -1 if name == "hours" else OTHERS
+                for word, count in getattr(each, name).items():
+                    _count(getattr(self, name), word, rest, count)
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -77,5 +80,5 @@ class Stats:
         return made
 
 
-def _count(counter: Counter[Any], name: object, others: object) -> None:
-    counter[name if name in counter or len(counter) < DEAD_GROUPS else others] += 1
+def _count(counter: Counter[Any], name: object, others: object, count: int = 1) -> None:
+    counter[name if name in counter or len(counter) < DEAD_GROUPS else others] += count

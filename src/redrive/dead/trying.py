@@ -2,7 +2,8 @@
 
 Sends are collected and not written, `ctx.db` is rolled back, resources are those that are named for
 it. Where that cannot be had, it stops after decoding, and says so. What a handler does behind
-redrive's back, such as a call by a global client, is done: `ctx.trying` tells it not to.
+redrive's back, such as a call by a global client, or a COMMIT as a statement, is done: `ctx.trying`
+tells it not to.
 """
 
 from __future__ import annotations
@@ -12,28 +13,41 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from redrive import envelope as envelopes
 from redrive.coroutines import run_sync
+from redrive.dead.acknowledgement import Acknowledgement
+from redrive.dead.examples import Failure, Sent, failure, sent
 from redrive.dead.fixing import Fix, FixError, fixed, record_of
+from redrive.dead.groups import OTHERS
+from redrive.dead.letter import Letter
 from redrive.dead.rolled_back import RolledBack
 from redrive.dead.scan import Found, Scanned
 from redrive.errors import ConfigurationError, EnvelopeError
 from redrive.processing.calls import invoke
 from redrive.processing.calls.scope import Scope
+from redrive.processing.outcomes.causes import own_modules
 from redrive.processing.work import Assigned, Pending, Work
-from redrive.record import TopicPartition, Write
+from redrive.record import Record, TopicPartition, Write
+from redrive.tuning import DEAD_GROUPS
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.dead.filters import Filter
     from redrive.dead.letters import DeadLetters
+    from redrive.dead.showing import See
     from redrive.handler import Handler
     from redrive.processing.work import Result
 
-Verdict = Literal["pass", "fail", "decoded", "no-handler", "fix-failed"]
-"""`decoded`: it can be decoded now, and no more than that was tried."""
+Verdict = Literal[
+    "pass", "fail", "decoded", "no-handler", "fix-failed", "not-acknowledged", "not-rolled-back"
+]
+"""`decoded`: it can be decoded now, and no more than that was tried; `not-acknowledged`: its
+handler acknowledges by itself, and has not done so in time; `not-rolled-back`: its handler has
+ended the transaction itself, so that it may have had effects, whether it passed or failed."""
+WOULD_PASS: Final = ("pass", "decoded", "no-handler")
+"""Verdicts that are no bad news; `redrive dead try` ends with 1 where there are others."""
 
 
 class Trial(NamedTuple):
@@ -43,6 +57,8 @@ class Trial(NamedTuple):
     verdict: Verdict
     sends: list[Write]
     error: BaseException | None = None
+    fixed: Letter | None = None
+    """With the value that it was tried with, if a fix made it."""
 
 
 @dataclass
@@ -54,8 +70,12 @@ class GroupTrial:
     verdicts: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     """How they would fail: by class."""
+    examples: dict[str, Failure] = field(default_factory=dict)
+    """The first failure of each class."""
     sends: Counter[str] = field(default_factory=Counter)
     """Messages that would be sent, by topic."""
+    sent: list[Sent] = field(default_factory=list)
+    """The first of them, as many as were asked for."""
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -64,7 +84,9 @@ class GroupTrial:
             "error_type": self.error_type,
             "verdicts": dict(self.verdicts),
             "errors": dict(self.errors),
+            "examples": {name: each._asdict() for name, each in self.examples.items()},
             "sends": dict(self.sends),
+            "sent": [each._asdict() for each in self.sent],
         }
 
 
@@ -74,18 +96,31 @@ class Trials:
 
     scanned: Scanned
     limits: list[str]
-    """Why handlers were not called, if they were not."""
+    """Why handlers were not called, or not for all letters."""
     groups: dict[str, GroupTrial] = field(default_factory=dict)
+    show_sends: int = 0
+    """How many messages of each group are kept to be shown."""
+    own: frozenset[str] = frozenset()
+    """Modules that are the user's code, wherever they are installed."""
 
-    def add(self, trial: Trial) -> None:
-        """Count one."""
-        letter = trial.found.letter
-        group = self.groups.setdefault(letter.group, GroupTrial(letter.group, letter.error_type))
+    def add(self, trial: Trial, see: See) -> None:
+        """Count one; `see`: what may be seen of a letter."""
+        seen = see(trial.found.letter)
+        looks = (seen,) if trial.fixed is None else (seen, see(trial.fixed))
+        name, error_type = seen.letter.group, seen.error_type
+        if name not in self.groups and len(self.groups) >= DEAD_GROUPS:
+            name, error_type = OTHERS, None
+        group = self.groups.setdefault(name, GroupTrial(name, error_type))
         group.verdicts[trial.verdict] += 1
         if trial.error is not None:
-            group.errors[type(trial.error).__name__] += 1
+            error = seen.without(type(trial.error).__name__) or ""
+            group.errors[error] += 1
+            if error not in group.examples:
+                group.examples[error] = failure(trial.error, looks, self.own)
         for write in trial.sends:
             group.sends[write.topic] += 1
+            if len(group.sent) < self.show_sends:
+                group.sent.append(sent(write, looks))
 
     @property
     def total(self) -> Counter[str]:
@@ -112,7 +147,9 @@ class Trying:
         fix: Fix | None = None,
         resources: Mapping[str, object] | None = None,
         database: str | None = None,
+        show_sends: int = 0,
     ) -> None:
+        """`show_sends`: how many messages to show of those that each group would send."""
         if letters.app is None:
             raise ConfigurationError("`redrive dead try` needs an app: it runs its handlers")
         self._letters = letters
@@ -120,14 +157,16 @@ class Trying:
         self._fix = fix
         self._resources = dict(resources or {})
         self._database = database
+        self._show_sends = show_sends
         self.limits = [*self._find_limits()]
 
     def run(self, wanted: Filter | None = None) -> Trials:
         """Try all letters that fit."""
         scan = self._letters.scan(wanted)
-        trials = Trials(scan.result, self.limits)
+        own = own_modules(self._app)
+        trials = Trials(scan.result, self.limits, show_sends=self._show_sends, own=own)
         for trial in self.trials(scan):
-            trials.add(trial)
+            trials.add(trial, self._letters.seen)
         return trials
 
     def trials(self, found: Any) -> Iterator[Trial]:
@@ -135,43 +174,60 @@ class Trying:
         scope = self._scope()
         with asyncio.Runner() as runner:
             for each in found:
-                yield self._try(each, scope, runner)
+                yield self._fixed_and_tried(each, scope, runner)
 
-    def _try(self, found: Found, scope: Scope, runner: asyncio.Runner) -> Trial:
-        letter, app = found.letter, self._app
+    def _fixed_and_tried(self, found: Found, scope: Scope, runner: asyncio.Runner) -> Trial:
+        if self._fix is None or found.letter.origin_topic not in self._app.handlers:
+            return self._try(found, found.letter, scope, runner)
+        try:
+            letter = _fixed(found.letter, self._fix, self._app)
+        except FixError as error:
+            return Trial(found, "fix-failed", [], error)
+        return self._try(found, letter, scope, runner)._replace(fixed=letter)
+
+    def _try(self, found: Found, letter: Letter, scope: Scope, runner: asyncio.Runner) -> Trial:
+        app = self._app
         handler = app.handlers.get(letter.origin_topic or "")
         if handler is None:
             return Trial(found, "no-handler", [])
         record = record_of(letter)
-        if self._fix is not None:
-            try:
-                record = type(record)(*record._replace(value=fixed(self._fix, letter, app)))
-            except FixError as error:
-                return Trial(found, "fix-failed", [], error)
         assigned = Assigned(TopicPartition(record.topic, record.partition))
         work = Work(assigned, record, handler, 0, 0, _envelope(found, app))
         if self.limits:
             failure = invoke.decode(work)
             return Trial(found, "decoded" if failure is None else "fail", [], failure)
-        result = self._call(work, handler, scope, runner)
+        return self._judged(found, self._call(work, handler, scope, runner), scope.units)
+
+    def _judged(self, found: Found, result: Result, units: object) -> Trial:
+        if isinstance(units, RolledBack) and units.ended:
+            return self._not_rolled_back(found, result)
         if isinstance(result, BaseException):
             return Trial(found, "fail", [], result)
+        if isinstance(result, Pending):
+            return Trial(found, "not-acknowledged", [])
         sends = result if isinstance(result, list) else []
         return Trial(found, "pass", sends)
 
     def _call(self, work: Work, handler: Handler, scope: Scope, runner: asyncio.Runner) -> Result:
-        said: list[Result] = []
-        scope.acknowledge = lambda _work, _context, result: said.append(result)
+        word = Acknowledgement(work)
+        scope.acknowledge = word.take
         units = scope.units
         if handler.is_async:
-            result = runner.run(_called_async(work, handler, scope))
-        elif isinstance(units, RolledBack):
-            result = units.around(lambda: _called(work, handler, scope))
-        else:
-            result = _called(work, handler, scope)
-        if isinstance(result, Pending):
-            return said[0] if said else None
-        return result
+            return runner.run(_called_async(work, handler, scope, word))
+        if isinstance(units, RolledBack):
+            return units.around(lambda: _called(work, handler, scope))
+        return word.after(_called(work, handler, scope))
+
+    def _not_rolled_back(self, found: Found, result: Result) -> Trial:
+        """Call no more handlers: the next one would do the same."""
+        self.limits.append(
+            f"all letters after {found.letter.place}. THE TRIAL OF THAT ONE MAY HAVE HAD EFFECTS:"
+            " its handler ended the transaction of ctx.db itself (COMMIT, ROLLBACK or close()), and"
+            " what it had committed could not be rolled back. Look at the database, and have the"
+            " handler ask ctx.trying first"
+        )
+        error = result if isinstance(result, BaseException) else None
+        return Trial(found, "not-rolled-back", [], error)
 
     def _scope(self) -> Scope:
         scope = Scope(self._app, {}, SimpleNamespace(**self._resources))
@@ -196,6 +252,12 @@ class Trying:
             yield "frame handlers are not called: they run on Spark"
 
 
+def _fixed(letter: Letter, fix: Fix, app: App) -> Letter:
+    """A letter with the value that the fix makes of it; FixError if it makes none."""
+    record = letter.record._replace(value=fixed(fix, letter, app))
+    return Letter(Record(*record), letter.dialect)
+
+
 def _envelope(found: Found, app: App) -> envelopes.Envelope | None:
     try:
         before = envelopes.parse(found.letter.record.headers)
@@ -210,14 +272,18 @@ def _called(work: Work, handler: Handler, scope: Scope) -> Result:
     return _only(run_sync(invoke.call_batch([work], scope, is_async=False)))
 
 
-async def _called_async(work: Work, handler: Handler, scope: Scope) -> Result:
+async def _called_async(
+    work: Work, handler: Handler, scope: Scope, word: Acknowledgement
+) -> Result:
     async def call() -> Result:
         if handler.batch is None:
             return await invoke.call_async(work, scope)
         return _only(await invoke.call_batch([work], scope, is_async=True))
 
     units = scope.units
-    return await (units.around_async(call) if isinstance(units, RolledBack) else call())
+    if isinstance(units, RolledBack):  # it has no manual acknowledgements
+        return await units.around_async(call)
+    return await word.after_async(await call())
 
 
 def _only(results: list[Result] | None) -> Result:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from redrive.dead.dialects import number, text
+from redrive.dead.dialects import number
 from redrive.dead.letter import Letter
 from redrive.envelope import header_of
-from redrive.record import Record, TopicPartition
+from redrive.ports import Position
+from redrive.processing.progress.done_beyond import decode, includes
+from redrive.record import Record, TopicPartition, partitions_of
 
 if TYPE_CHECKING:
     from redrive.dead.letters import DeadLetters
@@ -33,6 +36,11 @@ class Fate(NamedTuple):
         """How many failed again."""
         return self.dead + self.parked
 
+    @property
+    def settled(self) -> bool:
+        """Whether all are handled or dead: nothing changes any more."""
+        return not self.parked and not self.waiting
+
 
 class Watch:
     """Looks for the copies of one operation."""
@@ -46,8 +54,12 @@ class Watch:
         self._id = operation.id
         self._progress = progress
         self._dead = 0
-        self._seen = {int(name): end for name, end in operation.ends.items()}
+        self._seen = {
+            TopicPartition(letters.topic, int(name)): end for name, end in operation.ends.items()
+        }
         """Up to where the dead topic was looked at: what dies again dies behind the job's ends."""
+        self._without: dict[TopicPartition, int] = {}
+        """Up to where there are no copies among what is ahead: it need not be read again."""
 
     @property
     def delay(self) -> int:
@@ -60,40 +72,57 @@ class Watch:
         self._look_at_dead()
         parked = waiting = 0
         for record in self._ahead():
-            if text(record.header(_OPERATION) or b"") != self._id:
-                continue
             if (number(record.header(_ATTEMPT) or b"") or 1) > 1:
                 parked += 1
             else:
                 waiting += 1
         return Fate(self._dead, parked, waiting)
 
+    def follow(
+        self, show: Callable[[Fate], None], stopping: Callable[[], bool], wait: Callable[[], None]
+    ) -> Fate:
+        """Look until all copies are handled or dead, or somebody wants to stop."""
+        while True:
+            fate = self.look()
+            show(fate)
+            if fate.settled or stopping():
+                return fate
+            wait()
+
     def _look_at_dead(self) -> None:
-        topic = self._letters.topic
-        for partition in range(self._log.partitions(topic)):
-            place = TopicPartition(topic, partition)
+        for place in self._dead_places():
             first, end = self._log.bounds(place)
-            start = max(self._seen.get(partition, 0), first)
+            start = max(self._seen.get(place, 0), first)
             for batch in self._log.batches(place, start, end):
                 found = (Letter(record, self._letters.dialect) for record in batch)
                 self._dead += sum(each.operation == self._id for each in found)
-            self._seen[partition] = max(start, end)
+            self._seen[place] = max(start, end)
 
-    def _ahead(self) -> list[Record]:
-        """Copies can only be among what the app has not committed yet."""
-        if self._app is None or self._progress is None:
-            return []
-        topics = [*self._app.handlers, *self._app.waiting_topics(self._log.names(self._app.name))]
-        places = [
+    def _dead_places(self) -> list[TopicPartition]:
+        """Where copies die again: of an app that was renamed, in another topic than before."""
+        topics = [self._letters.topic, *(() if self._app is None else (self._app.dead_topic,))]
+        return [
             TopicPartition(topic, partition)
-            for topic in topics
+            for topic in dict.fromkeys(topics)
             for partition in range(self._log.partitions(topic))
         ]
+
+    def _ahead(self) -> Iterator[Record]:
+        """Copies can only be among what the app has not committed yet."""
+        if self._app is None or self._progress is None:
+            return
+        topics = [*self._app.handlers, *self._app.waiting_topics(self._log.names(self._app.name))]
+        places = partitions_of({topic: self._log.partitions(topic) for topic in topics})
         committed = self._progress.committed(places)
-        found: list[Record] = []
         for place in places:
             first, end = self._log.bounds(place)
-            start = max(first, committed[place].offset) if place in committed else first
+            position = committed.get(place, Position(first))
+            start, mine = max(first, position.offset, self._without.get(place, 0)), end
+            done = decode(position)
             for batch in self._log.batches(place, start, end):
-                found += [each for each in batch if each.header(_OPERATION) is not None]
-        return found
+                for record in batch:
+                    if record.header(_OPERATION) == self._id.encode():
+                        mine = min(mine, record.offset)
+                        if not includes(done, record.offset):
+                            yield record
+            self._without[place] = max(start, mine)

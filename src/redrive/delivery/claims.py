@@ -11,6 +11,7 @@ from redrive import ids
 from redrive.delivery.store import Claim, Found, InboxId
 from redrive.errors import Conflict
 from redrive.handler import name_of
+from redrive.processing.outcomes.envelopes import asked
 from redrive.processing.work import DUPLICATE, Duplicate
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def fingerprint(work: Work) -> bytes | None:
     choose = work.handler.payload
     value = work.record.value
     if choose is not None and value is not None:
-        value = _payload(choose(work.record), name_of(choose))
+        what = f"payload= of the handler of {work.record.topic!r}"
+        value = _payload(asked(what, choose, work.record), name_of(choose))
     return None if value is None else blake2b(value, digest_size=_FINGERPRINT_BYTES).digest()
 
 

@@ -11,7 +11,10 @@ from redrive.delivery.units import Units
 from redrive.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from redrive.app import App
     from redrive.config import Settings
+    from redrive.delivery.store import KnownIds
+    from redrive.ledger.postgres_store import PostgresStore
     from redrive.ports import Clock, Publisher
     from redrive.processing.calls.scope import Scope
 
@@ -34,20 +37,29 @@ def equip(
     guarantee = app.guarantee
     if not guarantee.database:
         return None
-    require_psycopg()
-    from redrive.ledger.postgres_store import PostgresStore
-
-    store = PostgresStore(
-        settings.dsn(),
-        app.name,
-        connections=app.database_connections,
-        schema=settings.ledger_schema,
-        guarantee=guarantee,
-    )
+    store = _store(app, settings)
     tools = Tools(scope, guarantee, GroupPublish(publisher), clock, quiet)
     units = Units(tools, store, inbox_ttl=inbox_ttl)
     scope.units = units
     return units
+
+
+def known_ids(app: App, settings: Settings) -> KnownIds | None:
+    """What an operator asks for ids that are done; None: the app has no inbox."""
+    return _store(app, settings) if app.guarantee.inbox else None
+
+
+def _store(app: App, settings: Settings) -> PostgresStore:
+    require_psycopg()
+    from redrive.ledger.postgres_store import PostgresStore
+
+    return PostgresStore(
+        settings.dsn(),
+        app.name,
+        connections=app.database_connections,
+        schema=settings.ledger_schema,
+        guarantee=app.guarantee,
+    )
 
 
 def require_psycopg() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from redrive.clock import steady
 from redrive.errors import PublishError, RedriveError
 from redrive.kafka.errors import first_not_allowed, refusal
+from redrive.tuning import REFUSED_LONGEST, REFUSED_WAIT
 
 if TYPE_CHECKING:
     from redrive.ports import Clock
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("redrive.delivery")
 
-REFUSED_WAIT: Final = 1000
-REFUSED_LONGEST: Final = 30_000
-"""Milliseconds until it is looked at again: doubled each time, up to the second."""
 
 _ASKABLE: Final = ("topic", "outage")
 

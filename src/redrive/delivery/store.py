@@ -7,7 +7,7 @@ of work is written once: those of a session that is not async never wait, and ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -122,7 +122,24 @@ class Session(Savepoint, Protocol):
         ...
 
 
-class Store(Protocol):
+class KnownIds(Protocol):
+    """What is known of ids, for operators: outside units of work, and without claiming anything."""
+
+    async def known(
+        self, ids: Collection[InboxId], *, is_async: bool = False
+    ) -> dict[InboxId, Found]:
+        """What is known of these ids; others may change it at any time."""
+        ...
+
+    async def forget_done(self, sources: Mapping[InboxId, str], *, is_async: bool = False) -> int:
+        """Forget these ids where they are done, by the record at that place; returns how many.
+
+        An id that waits for another attempt, or was done by another record, stays as it is.
+        """
+        ...
+
+
+class Store(KnownIds, Protocol):
     """Makes sessions."""
 
     def session(self, *, is_async: bool) -> AbstractAsyncContextManager[Session]:

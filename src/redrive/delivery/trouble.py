@@ -53,8 +53,7 @@ class Trouble:
                 self.not_allowed = error  # whoever runs this ends with that sentence
             elif not self.text:
                 log.warning(
-                    "nothing can be committed: %s; records wait until that is over, and it counts"
-                    " against none of them",
+                    "nothing can be committed: %s; records wait, and no attempt is counted",
                     text_of(error),
                 )
             self.text = text_of(error) or type(error).__name__
@@ -71,6 +70,6 @@ class Trouble:
         with self._lock:
             if self.text:
                 seconds = (steady(self._clock) - self._began) / 1000
-                log.warning("work is committed again, after %.1f s", seconds)
+                log.warning("commits work again after %.1f s", seconds)
                 self.text = ""
                 self.not_allowed = None

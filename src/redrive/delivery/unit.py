@@ -28,6 +28,7 @@ from redrive import failpoints
 from redrive.delivery import claims
 from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.delivery.store import Claim, Found, InboxId, Marks, Session
+from redrive.envelope import text_of
 from redrive.errors import Conflict, NoIdError, PublishError, RedriveError, Undecodable
 from redrive.guarantees import Guarantee
 from redrive.processing.calls import invoke, rules, savepoints
@@ -183,8 +184,8 @@ class Unit:
             return None  # its id is another record's, and stays so: only its recovery is called
         try:
             return claims.claim_of(work, self._tools.scope)
-        except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
-            self._known[work] = error = NoIdError(str(mistake))
+        except Exception as mistake:  # noqa: BLE001 -- users' id and payload functions may raise anything
+            self._known[work] = error = NoIdError(text_of(mistake))
             error.__cause__ = mistake
             return None
 

@@ -31,7 +31,16 @@ from redrive.processing.calls.lots import GivenUpError, Lot
 from redrive.processing.outcomes.judged import Judged
 from redrive.processing.outcomes.report import durable
 from redrive.processing.work import Lane, Work
-from redrive.tuning import EXPIRE_EVERY, EXPIRE_MORE, UNIT_END_AGAIN, UNIT_SECONDS
+from redrive.tuning import (
+    DATABASE_LOST_BY_CHANCE,
+    EXPIRE_EVERY,
+    EXPIRE_MORE,
+    UNIT_ALONE_LONGEST,
+    UNIT_ALONE_WAIT,
+    UNIT_END_AGAIN,
+    UNIT_FIRST_SIZE,
+    UNIT_SECONDS,
+)
 
 if TYPE_CHECKING:
     from redrive.envelope import Envelope
@@ -39,14 +48,6 @@ if TYPE_CHECKING:
     from redrive.processing.processor import PartitionProcessor
 
 log: Final = logging.getLogger("redrive.delivery")
-
-_FIRST_SIZE: Final = 16
-_ALONE_WAIT: Final = 1000
-_ALONE_LONGEST: Final = 30_000
-"""Milliseconds until a record that cannot be committed even alone is tried again: doubled each
-time, up to the second."""
-_LOST_BY_CHANCE: Final = 2
-"""How often the database may be lost while a record is handled, before it is tried alone."""
 
 
 class Units:
@@ -124,7 +125,10 @@ class Units:
     def give_up(
         self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
     ) -> None:
-        """End the unit of a lot whose thread does not come back, fail these, finish the lot."""
+        """End the unit of a lot whose thread does not come back, finish the lot.
+
+        One record has failed with the error; several are called one by one next.
+        """
         run_sync(self._give_up(lot, works, error, dispatcher))
 
     async def _give_up(
@@ -133,7 +137,10 @@ class Units:
         course, unit = self._open.pop(lot)
         unit.judged.undo()
         try:
-            if await self._break_off(unit):
+            if len(works) > 1:  # nobody knows which one hangs: nothing counts against any of them
+                dispatcher.call_alone(lot, works)
+                await self._break_off(unit)
+            elif await self._break_off(unit):
                 again = Lot(
                     lot.scope, lot.assigned, list(works), []
                 )  # the other one cannot commit any more
@@ -188,12 +195,15 @@ class Units:
                 works = course.begin(self._size(lot, course))
                 if not works:
                     break
+                if lot.fails_with is not None:
+                    await self._fail(lot.fails_with, lot, works, course, dispatcher)
+                    continue
                 together = self._blamed.before_the_next(works)
                 course.put_back(works[len(together) :])
                 if not await self._spared(lot, together, course, dispatcher):
                     await self._unit(lot, together, course, dispatcher, until)
         except GivenUpError as error:
-            log.warning("%s: what it did does not count", error)
+            log.warning("%s: its result is ignored", error)
             return
         finally:
             if not lot.abandoned:  # else somebody else does, or did
@@ -271,7 +281,7 @@ class Units:
         # handler can bring it about, by being idle for longer than the database allows, say.
         for work in works:
             self._lost[work] = self._lost.get(work, 0) + 1
-        return max(self._lost[work] for work in works) <= _LOST_BY_CHANCE
+        return max(self._lost[work] for work in works) <= DATABASE_LOST_BY_CHANCE
 
     async def _in_session(self, unit: Unit, lot: Lot, until: float) -> None:
         async with self._store.session(is_async=lot.is_async) as session:
@@ -300,12 +310,12 @@ class Units:
             return len(lot.works)
         pace = self._pace.get(lot.handler.topic)
         if pace is None:
-            return _FIRST_SIZE
+            return UNIT_FIRST_SIZE
         return max(1, int(UNIT_SECONDS / pace)) if pace else len(lot.works)
 
     def _stand_aside(self, error: Exception, work: Work, course: _Course) -> None:
         """Let a record wait that cannot be committed even alone; the others go on."""
-        wait = min(2 * self._stuck.get(work, _ALONE_WAIT // 2), _ALONE_LONGEST)
+        wait = min(2 * self._stuck.get(work, UNIT_ALONE_WAIT // 2), UNIT_ALONE_LONGEST)
         self._stuck[work] = wait
         log.warning(
             "%s: %s; it stays where it is, and is tried again in %d ms",
@@ -377,6 +387,9 @@ class _Course:
     def committed(self, works: list[Work], judged: Judged) -> None:
         """Go on behind these; who has no outcome keeps those behind it in its lane waiting."""
         self.whole.add(judged)
+        # Those behind one that is given back are read again with it, though it is settled.
+        waiting = (*judged.parked, *(work for work, _ in judged.report.given_back))
+        self._stopped.update(work.lane for work in waiting if work.lane is not None)
         self._pass(works)
 
     def detain(self, works: list[Work], until: int) -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
+from redrive.numbers import counted
 from redrive.processing.outcomes.causes import AGAIN, OTHERS, Cause, Seen
 from redrive.tuning import CAUSES_EVERY, CAUSES_FORGOTTEN_AFTER, MOST_CAUSES
 
@@ -21,6 +22,8 @@ _WORDS: Final = {
     "hop": "left waiting",
     AGAIN: "tried again",
 }
+_REPEATED: Final = ("hop", AGAIN)
+"""Kinds that one record has again and again: not as many records as times."""
 _LEVELS: Final = dict.fromkeys(("bury", "discard", "hop"), logging.WARNING)
 
 
@@ -62,8 +65,8 @@ class CauseLog:
             seconds, self._said_at = now - self._said_at, now
             for cause, state in list(self._states.items()):
                 if state.more:
-                    text = f"{state.more:,} more {_what(cause)} within {seconds:.0f} s"
-                    self._say(f"{text}, {state.total:,} in total", state.last, state.more, state)
+                    text = _how_often(cause, state, seconds)
+                    self._say(text, state.last, state.more, state)
                     state.more = 0
                 elif now - state.at > CAUSES_FORGOTTEN_AFTER:
                     del self._states[cause]
@@ -92,13 +95,14 @@ class CauseLog:
         found = cause.fingerprint
         why = f"{found.error}: {seen.message}" if seen.message else found.error or "no error"
         where = f" in {found.where}" if found.where else ""
+        attempt = f", attempt {seen.attempt}" if seen.attempt else ""
         line = log.makeRecord(
             log.name,
             level,
             __file__,
             0,
-            "%s: %s: %s%s (%s, attempt %d, cause %s)",
-            (cause.topic, what, why, where, seen.place, seen.attempt, found.id),
+            "%s: %s: %s%s (%s%s, cause %s)",
+            (cause.topic, what, why, where, seen.place, attempt, found.id),
             None,
             extra={
                 "app": self._app,
@@ -118,6 +122,14 @@ class CauseLog:
         )
         line.exc_text = trace or None  # what every formatter writes below the line
         log.handle(line)
+
+
+def _how_often(cause: Cause, state: _State, seconds: float) -> str:
+    what = _what(cause)
+    if cause.kind in _REPEATED:
+        more, total = counted(state.more, "time"), counted(state.total, "time")
+        return f"{what} {more} more within {seconds:.0f} s, {total} in total"
+    return f"{state.more:,} more {what} within {seconds:.0f} s, {state.total:,} in total"
 
 
 def _what(cause: Cause) -> str:

@@ -1,4 +1,4 @@
-"""Data loss: topics that were deleted or recreated, and records deleted unread."""
+"""Data loss: what is said of it, and whether the run stops or continues, as the app chose."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 
 from redrive.app import App
 from redrive.errors import DataLossError
+from redrive.numbers import counted
 
 
-def recreated(topic: str, when: str = "") -> str:
+def recreated_sentence(topic: str, when: str = "") -> str:
     """The sentence about a topic that another one of its name has replaced."""
     return f'topic "{topic}" was deleted and recreated{f" {when}" if when else ""}'
 
 
 def deleted(topic: str, records: int) -> str:
     """The sentence about a topic that is gone."""
-    lost = f", with up to {records} records unread" if records else ""
+    lost = f", with up to {counted(records, 'record')} unread" if records else ""
     return f'topic "{topic}" was deleted{lost}'
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from redrive.app import App
 from redrive.record import TopicPartition
 from redrive.tuning import FENCED_AT_ONCE
 
@@ -13,10 +14,17 @@ T = TypeVar("T")
 
 
 def fence_off(
+    app: App, places: Collection[TopicPartition], fence: Callable[[TopicPartition], T]
+) -> dict[TopicPartition, T]:
+    """Fence off whoever had the partitions before, where the app uses transactions."""
+    return side_by_side(places, fence) if app.guarantee.transactional else {}
+
+
+def side_by_side(
     places: Collection[TopicPartition], fence: Callable[[TopicPartition], T]
 ) -> dict[TopicPartition, T]:
-    """Fence off several partitions, a few side by side: each takes a while."""
+    """Do it for several partitions, a few at a time: each takes a while."""
     if not places:
         return {}
-    with ThreadPoolExecutor(min(len(places), FENCED_AT_ONCE)) as side_by_side:
-        return dict(zip(places, side_by_side.map(fence, places), strict=True))
+    with ThreadPoolExecutor(min(len(places), FENCED_AT_ONCE)) as threads:
+        return dict(zip(places, threads.map(fence, places), strict=True))

@@ -12,7 +12,7 @@ from time import time
 from typing import Any, Final
 
 from redrive.decisions import REASONS
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.processing.outcomes.causes import Seen
 from redrive.tuning import NEWS_KEPT
 
@@ -25,7 +25,7 @@ OTHER: Final = "other"
 class Batch:
     """What one batch did."""
 
-    lane: Lane
+    lane: LaneName
     number: int | None
     """None on an engine without batches: then it covers an interval."""
     counts: dict[str, int]
@@ -74,7 +74,7 @@ class Figures:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self.lanes: dict[Lane, LaneFigures] = {"main": LaneFigures(), "retry": LaneFigures()}
+        self.lanes: dict[LaneName, LaneFigures] = {"main": LaneFigures(), "retry": LaneFigures()}
         self.lateness: deque[int] = deque(maxlen=100_000)
         self.early = 0
         self.news: deque[Batch] = deque(maxlen=NEWS_KEPT)
@@ -84,7 +84,7 @@ class Figures:
         self._late = 0
 
     def add(
-        self, lane: Lane, reports: list[str], *, number: int = 0, seconds: float = 0.0
+        self, lane: LaneName, reports: list[str], *, number: int = 0, seconds: float = 0.0
     ) -> list[dict[str, Any]]:
         """Add the reports of a batch; returns them parsed."""
         read: list[dict[str, Any]] = [json.loads(report) for report in reports]
@@ -105,7 +105,7 @@ class Figures:
         self.news.append(Batch(lane, number, dict(counts), seconds, trouble))
         return read
 
-    def count(self, lane: Lane, topic: str, kind: str, records: int) -> None:
+    def count(self, lane: LaneName, topic: str, kind: str, records: int) -> None:
         """Count outcomes; for each topic and kind, from one thread at a time."""
         figures = self.lanes[lane]
         figures.counts[topic, kind] += records
@@ -131,7 +131,9 @@ class Figures:
         with self._lock:
             self._add_lateness(sample)
 
-    def failed(self, lane: Lane, trouble: str, *, number: int = 0, seconds: float = 0.0) -> None:
+    def failed(
+        self, lane: LaneName, trouble: str, *, number: int = 0, seconds: float = 0.0
+    ) -> None:
         """Count a batch that failed as a whole."""
         with self._lock:
             self.lanes[lane].failed_batches += 1
@@ -144,16 +146,16 @@ class Figures:
         with self._lock:
             return sum(self._counts(lane)[kind] for lane in self.lanes)
 
-    def counts(self, lane: Lane) -> dict[str, int]:
+    def counts(self, lane: LaneName) -> dict[str, int]:
         """How many records of a lane got which outcome."""
         with self._lock:
             return dict(self._counts(lane))
 
-    def counts_by_topic(self, lane: Lane) -> dict[tuple[str, str], int]:
+    def counts_by_topic(self, lane: LaneName) -> dict[tuple[str, str], int]:
         """How many records of a lane got which outcome, by topic."""
         return dict(self.lanes[lane].counts)
 
-    def batches(self, lane: Lane) -> int:
+    def batches(self, lane: LaneName) -> int:
         """How many batches of a lane have finished, one way or another."""
         with self._lock:
             return self.lanes[lane].batches + self.lanes[lane].failed_batches
@@ -169,7 +171,7 @@ class Figures:
         with self._lock:
             return Lateness(tuple(self._buckets), self._late)
 
-    def _counts(self, lane: Lane) -> Counter[str]:
+    def _counts(self, lane: LaneName) -> Counter[str]:
         counts: Counter[str] = Counter()
         for (_, kind), records in self.counts_by_topic(lane).items():
             counts[kind] += records

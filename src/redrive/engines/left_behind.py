@@ -15,6 +15,7 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
+from redrive.numbers import counted
 from redrive.ports import Position
 from redrive.processing.progress.notes import RUN, TOPIC, noted
 from redrive.record import TopicPartition, partitions_of
@@ -26,10 +27,10 @@ def left_behind(app: App, settings: Settings, admin: Admin) -> dict[str, int]:
     Delay topics also where nothing waits: they can be deleted.
     """
     counts = admin.partitions()
-    delays = [name for name in app.waiting_topics(counts) if name not in app.delay_topics]
+    delays = [name for name in app.waiting_topics(counts) if app.can_do_without(name)]
     groups = (app.name,) if app.was is None else (app.was, app.name)
     found = waiting(groups, {name: counts[name] for name in delays}, settings, admin)
-    own = {*app.handlers, *app.delay_topics, *delays, app.dead_topic}
+    own = {*app.handlers, *app.delay_topics, *app.waiting_topics(counts), app.dead_topic}
     others = {name: count for name, count in counts.items() if name not in own}
     places = _offsets(groups, partitions_of(others), settings, admin)
     sources = {place.topic for place, at in places.items() if noted(at, TOPIC) or noted(at, RUN)}
@@ -60,17 +61,16 @@ def waiting(
 
 def sentence(app: App, topic: str, records: int) -> str:
     """The message about one of them."""
-    what = "1 record is" if records == 1 else f"{records} records are"
+    # Offsets are counted: transactions and compaction leave some of them without a record.
+    what = f"about {counted(records, 'record is', 'records are')}"
     if app.delay_of(topic) is None:
         return (
-            f"no handler reads {topic} any more, but up to {what} unread there: add its handler"
+            f"no handler reads {topic} any more, but {what} unread there: add its handler"
             " again, or leave them unread"
         )
     if not records:
         return f"no policy uses {topic} any more, and nothing is waiting there: it can be deleted"
-    return (
-        f"no policy uses {topic} any more, but up to {what} waiting there: a run keeps reading it"
-    )
+    return f"no policy uses {topic} any more, but {what} waiting there: a run keeps reading it"
 
 
 def _is_of(groups: Collection[str], topic: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from redrive.app import App
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import BUCKETS, Figures
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.metrics import AppCollector, Buckets, Figure
 
 
@@ -23,9 +23,9 @@ class Source(Protocol):
     @property
     def figures(self) -> Figures: ...
 
-    def status(self, lane: Lane) -> Mapping[str, Any]: ...
+    def status(self, lane: LaneName) -> Mapping[str, Any]: ...
 
-    def share(self, lane: Lane) -> Ahead: ...
+    def share(self, lane: LaneName) -> Ahead: ...
 
 
 class Seen:
@@ -188,6 +188,6 @@ class RunCollector(AppCollector[Seen]):
         super().__init__(run.app.name, lambda: Seen(run))
 
 
-def known(numbers: Mapping[Lane, float | None]) -> dict[str, float]:
+def known(numbers: Mapping[LaneName, float | None]) -> dict[str, float]:
     """Without the lanes for which it is unknown."""
     return {lane: number for lane, number in numbers.items() if number is not None}

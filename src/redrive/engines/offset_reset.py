@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from redrive.engines.words import From
+from redrive.numbers import counted
 from redrive.ports import Position
 from redrive.processing.progress.notes import TOPIC, noted
 from redrive.record import TopicPartition
@@ -39,7 +40,8 @@ class Lost:
             )
         return (
             f"{self.place}: the committed offset is {self.committed}, but the log begins at"
-            f" {self.begin}: up to {self.begin - self.committed} records were deleted unread"
+            f" {self.begin}: up to"
+            f" {counted(self.begin - self.committed, 'record was', 'records were')} deleted unread"
         )
 
 

@@ -12,10 +12,12 @@ from redrive.choices import Engine
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.engines import database, left_behind
 from redrive.engines.renamed import Names, moved, sentence, unread, unread_before
+from redrive.engines.waiting_rooms import too_few
 from redrive.errors import NotReadyError, RedriveError
 from redrive.kafka.admin import Admin, pause
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.granted import granted
+from redrive.kafka.groups import members_of
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
 from redrive.permissions import Granted, lacking, permissions
@@ -61,7 +63,8 @@ def check(
         if missing:
             raise NotReadyError(_missing(app, missing, target))
         if engine == "spark":
-            _wait_for_workers(admin, app.name)
+            wait_for_workers(admin, app.name)
+        _check_rooms(app, admin, target)
         topics = [*app.handlers, *app.delay_topics]
         seen = KafkaTopics(settings, admin=admin).visible_settings(topics)
         ready = _check_more(app, settings, seen, target)
@@ -73,6 +76,20 @@ def check(
     except BrokerError as error:
         raise NotReadyError(f"{error} (bootstrap is {settings.servers()})") from None
     return ready
+
+
+def _check_rooms(app: App, admin: Admin, target: str) -> None:
+    """In strict order, records wait in the partition that has the number of their own."""
+    if app.ordering != "strict":
+        return
+    counts = admin.partitions()
+    most = max(counts[topic] for topic in app.handlers)
+    if few := too_few(app, most, counts):
+        listed = ", ".join(f"{topic} has {count}" for topic, count in few.items())
+        raise NotReadyError(
+            f"the order of {app.name} is strict, so that its topics need {most} partitions, as its"
+            f" source topic has: {listed}; run `redrive topics {target} --apply`"
+        )
 
 
 def _check_more(
@@ -92,7 +109,7 @@ def _check_name(app: App, settings: Settings, admin: Admin, *, new_app: bool) ->
     if (was := app.was) is not None:
         if not new_app and (stranded := names.stranded_before(was)):
             raise NotReadyError(unread_before(app, stranded))
-        names.take_over(was, lambda: _wait_for_workers(admin, was))
+        names.take_over(was, lambda: wait_for_workers(admin, was))
     if not new_app and (later := names.later()) is not None:
         raise NotReadyError(moved(app, later))
     if not new_app and (stranded := names.stranded()):
@@ -102,7 +119,7 @@ def _check_name(app: App, settings: Settings, admin: Admin, *, new_app: bool) ->
         raise NotReadyError(sentence(app, earlier))
 
 
-def _wait_for_workers(admin: Admin, group: str) -> None:
+def wait_for_workers(admin: Admin, group: str) -> None:
     """Wait until the group has no members: Spark commits for it, which brokers refuse otherwise.
 
     The same for the group of an app that was renamed, whose progress is taken over.
@@ -121,11 +138,21 @@ def _wait_for_workers(admin: Admin, group: str) -> None:
     end = monotonic() + MEMBERS_GONE_WITHIN
     while admin.has_members(group):
         if monotonic() >= end:
-            raise NotReadyError(
-                f"the app {group} is running as a worker: its group has active members, so nobody"
-                " else may commit for it; stop the worker first"
-            )
+            raise NotReadyError(running(admin, group))
         pause(MEMBERS_LOOK_EVERY)
+
+
+def running(admin: Admin, group: str) -> str:
+    """The sentence about an app whose workers are in its group."""
+    try:
+        members = members_of(admin, group)
+    except BrokerError:
+        members = None  # those of the newer protocol cannot be asked for
+    names = f" ({', '.join(sorted(each.name for each in members))})" if members else ""
+    return (
+        f"the app {group} is running as a worker: its group has active members{names}, so nobody"
+        " else may commit for it; stop the worker first"
+    )
 
 
 def not_allowed(app: App, settings: Settings, target: str) -> str:

@@ -38,7 +38,7 @@ log: Final = logging.getLogger("redrive")
 
 Counts = Mapping[str, int]
 """All visible topics, with their partition counts."""
-Progress = dict[TopicPartition, Position]
+Positions = dict[TopicPartition, Position]
 
 
 class Names:
@@ -101,7 +101,7 @@ class Names:
                 "%s continues where %s stopped: %d partitions", self._app.name, was, len(progress)
             )
 
-    def _mark(self, was: str) -> Progress:
+    def _mark(self, was: str) -> Positions:
         """Mark the progress of the old name; returns it.
 
         Also where this version does not read: else the old one would seem to have gone on. A run on
@@ -165,7 +165,7 @@ class Names:
         found = waiting([group], topics, self._settings, self._admin)
         return {name: records for name, records in sorted(found.items()) if records}
 
-    def _beginnings(self, topics: list[str]) -> Progress:
+    def _beginnings(self, topics: list[str]) -> Positions:
         """Where the old name's delay topics begin, including those that it never read."""
         if not topics:
             return {}
@@ -178,7 +178,7 @@ class Names:
             for place, (begin, _) in bounds.items()
         }
 
-    def _commit(self, name: str, positions: Progress) -> None:
+    def _commit(self, name: str, positions: Positions) -> None:
         with closing(KafkaProgress(self._settings, name, admin=self._admin)) as progress:
             progress.commit(positions)
 
@@ -197,7 +197,7 @@ class Names:
         except NotAllowedError:
             return False  # somebody else's app
 
-    def _progress_of(self, name: str, topics: Iterable[str], *, stable: bool = False) -> Progress:
+    def _progress_of(self, name: str, topics: Iterable[str], *, stable: bool = False) -> Positions:
         """What redrive has committed for an app.
 
         With `stable`, what is pending in a transaction is waited for.

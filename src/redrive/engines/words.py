@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-Lane = Literal["main", "retry"]
+from redrive.numbers import counted
+
+LaneName = Literal["main", "retry"]
 """Source topics, and delay topics."""
 From = Literal["earliest", "latest"]
 """Where to start reading source topics without progress."""
@@ -14,7 +16,7 @@ Until = Literal["stopped", "once", "empty"]
 
 def unfinished(records: int, reason: str) -> str:
     """Why a run with --once or --until-empty has left records undone."""
-    subject = "1 record is not done" if records == 1 else f"{records:,} records are not done"
+    subject = f"{counted(records, 'record is', 'records are')} not done"
     return (
         f"{subject}, because writes were refused; what is not done stays where it is and runs at"
         f" the next start: {reason}"

@@ -15,7 +15,12 @@ from confluent_kafka.admin import AdminClient
 from redrive.config import Settings
 from redrive.kafka.config import admin_config, make_handle, report_error
 from redrive.kafka.errors import BrokerError, MissingTopicError, is_not_allowed, not_allowed
-from redrive.kafka.rdkafka import ConsumerGroupListing, TopicDescription
+from redrive.kafka.rdkafka import (
+    ConfigResource,
+    ConsumerGroupListing,
+    ResourceType,
+    TopicDescription,
+)
 from redrive.tuning import BROKER_LOOK_TIMEOUT, BROKER_PATIENCE, BROKER_PAUSE
 
 _Answer = TypeVar("_Answer")
@@ -24,6 +29,8 @@ PATIENCE: Final = BROKER_PATIENCE
 """As those who wait beside an `Admin` know it."""
 
 _EMPTY: Final = ConsumerGroupState.EMPTY
+_SILENT: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
+"""Nobody answered, or somebody else."""
 _PASSING: Final = frozenset(
     {
         "_TRANSPORT",
@@ -89,16 +96,21 @@ class Admin:
             # Only poll() reports why connections fail.
             self.client.poll(0)
             if not is_passing(error) or self._is_shut_out() or time.monotonic() >= end:
-                raise _cannot(what, error, self._trouble, needs)
+                answers = error.name() in _SILENT and self._look_around()
+                raise _cannot(what, error, self._trouble, needs, answers=answers)
             self._look_around()
             pause(BROKER_PAUSE)
 
-    def _look_around(self) -> None:
-        """Have librdkafka refresh its metadata: otherwise it keeps asking a broker that is gone."""
+    def _look_around(self) -> bool:
+        """Have librdkafka refresh its metadata: otherwise it keeps asking a broker that is gone.
+
+        Whether a broker answers: the one that was asked may be another.
+        """
         try:
             self.client.list_topics(timeout=BROKER_LOOK_TIMEOUT)
         except KafkaException:
-            pass  # nobody answers: the request itself will report that
+            return False  # the request itself will report that
+        return True
 
     def _note_trouble(self, error: KafkaError) -> None:
         report_error(error)
@@ -172,6 +184,22 @@ class Admin:
         found = self.ask("list topics", lambda client: client.list_topics(timeout=10).topics)
         return {name: len(topic.partitions) for name, topic in sorted(found.items())}
 
+    def broker_settings(self, broker: int | None = None) -> dict[str, str]:
+        """The settings of a broker; of any one, if none is named."""
+        if broker is None:
+            cluster = self.ask("describe the cluster", lambda c: c.describe_cluster().result())
+            broker = cluster.nodes[0].id
+        resource = ConfigResource(ResourceType.BROKER, str(broker))
+        return self.ask(
+            f"read the settings of broker {broker}",
+            lambda client: {
+                name: entry.value
+                for name, entry in client.describe_configs([resource])[resource].result().items()
+                if entry.value is not None
+            },
+            needs="DESCRIBE_CONFIGS on the cluster to see them; no run needs it",
+        )
+
     def has_members(self, group: str) -> bool:
         """Whether a group has active members; a group that does not exist has none."""
         return any(one.state != _EMPTY for one in self._listed(group))
@@ -225,14 +253,21 @@ def is_passing(error: KafkaError) -> bool:
     return error.name() in _PASSING
 
 
-def _cannot(what: str, error: KafkaError, trouble: KafkaError | None, needs: str) -> BrokerError:
+def _cannot(
+    what: str, error: KafkaError, trouble: KafkaError | None, needs: str, *, answers: bool
+) -> BrokerError:
     name = error.name()
     if trouble is not None and trouble.name() == "_AUTHENTICATION":
         error, advice = trouble, "check protocol, mechanism, user and password"
     elif trouble is not None and "certificate verify failed" in trouble.str():
         error = trouble
         advice = "this client does not trust the broker's certificate: set security.ca to its CA's"
-    elif name in {"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"}:
+    elif answers:
+        advice = (
+            "a broker answers, but not the one that this is for, or not in time: see whether all of"
+            " them are up, and run it again"
+        )
+    elif name in _SILENT:
         error = trouble or error
         advice = "no broker answers: check the address and the protocol, and that Kafka is running"
     elif is_not_allowed(name):

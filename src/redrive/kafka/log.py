@@ -41,8 +41,15 @@ from redrive.kafka.errors import (
 )
 from redrive.kafka.rdkafka import OffsetSpec, TopicDescription
 from redrive.kafka.records import records_of
+from redrive.numbers import counted
 from redrive.record import Record, TopicPartition
-from redrive.tuning import BROKER_PATIENCE, READ_AT_ONCE, READ_SILENCE
+from redrive.tuning import (
+    BROKER_PATIENCE,
+    READ_AT_ONCE,
+    READ_SILENCE,
+    SETTLE_EVERY,
+    TRANSACTION_TIMEOUT,
+)
 
 Batches: TypeAlias = Generator[list[Record], float | None]
 """Records as they are read, batch by batch; send() sets how long to wait for the next one."""
@@ -120,7 +127,7 @@ class KafkaLog:
                 f"ask for the bounds of {', '.join(map(str, partitions))}",
                 lambda client: _list_bounds(client, partitions, passing),
             )
-        except _NoLeaderError:
+        except _LeaderlessError:
             self._check_there(partitions)
             raise NoLeaderError(partitions) from None
 
@@ -135,6 +142,22 @@ class KafkaLog:
             f"list the open transactions in {', '.join(map(str, partitions))}",
             lambda client: _list_undecided(client, partitions),
         )
+
+    def settle(self, partition: TopicPartition) -> None:
+        """Wait until all that was written so far can be read: until no older transaction is open.
+
+        Whoever has left one open holds up readers until it is taken over, or its time is up.
+        """
+        _, end = self._admin.ask(
+            f"ask for the end of {partition}", lambda client: _list_ends(client, [partition])
+        )[partition]
+        until = time.monotonic() + self._patience + TRANSACTION_TIMEOUT / 1000
+        while self.bounds(partition)[1] < end:
+            if time.monotonic() >= until:
+                raise BrokerError(
+                    f"an open transaction blocks {partition} before offset {end}: try again later"
+                )
+            time.sleep(SETTLE_EVERY)
 
     def appended_since(
         self, times: Mapping[TopicPartition, int]
@@ -228,7 +251,7 @@ class KafkaLog:
             count = len(self._admin.topic(topic).partitions)
             if not 0 <= number < count:
                 raise BrokerError(
-                    f"{topic}[{number}] does not exist: the topic has {count} partitions"
+                    f"{topic}[{number}] does not exist: the topic has {counted(count, 'partition')}"
                 )
 
     def _take_reader(self, topic: str) -> _Reader:
@@ -280,7 +303,7 @@ class _Reading:
         return 0.0 if self.silent_since is None else time.monotonic() - self.silent_since
 
 
-class _NoLeaderError(Exception):
+class _LeaderlessError(Exception):
     """librdkafka returns the same error for a missing topic, partition or leader."""
 
 
@@ -301,7 +324,7 @@ def _list_bounds(
         )
     except KafkaException as raised:
         if raised.args[0].name() in ("_NOENT", *no_leader):
-            raise _NoLeaderError from None
+            raise _LeaderlessError from None
         raise
     return {partition: (first[partition], last[partition]) for partition in partitions}
 
@@ -320,6 +343,14 @@ def _answer(future: Future[Any]) -> Any:
 def _list_undecided(
     client: AdminClient, partitions: Collection[TopicPartition]
 ) -> set[TopicPartition]:
+    ends = _list_ends(client, partitions)
+    return {place for place, (stable, high) in ends.items() if stable < high}
+
+
+def _list_ends(
+    client: AdminClient, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Up to where each partition can be read, and up to where it is written."""
     latest = {_kafkas(partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]  # -- theirs
     levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
     # One after the other: if something is written in between, it takes another look.
@@ -330,7 +361,7 @@ def _list_undecided(
         }
         for level in levels
     )
-    return {place for place, end in stable.items() if end < high[place]}
+    return {place: (end, high[place]) for place, end in stable.items()}
 
 
 def _list_since(

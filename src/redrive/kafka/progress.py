@@ -8,7 +8,7 @@ when the coordinator goes away (an assertion) or has just changed (librdkafka's 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -39,12 +39,15 @@ class KafkaProgress:
         *,
         admin: Admin | None = None,
         stable: bool = True,
+        check: Callable[[Collection[TopicPartition]], object] = lambda _: None,
     ) -> None:
         """With `stable`, wait for offsets that an open transaction may commit or abort.
 
         That can take until the transaction's time-out, if its producer was killed: callers that
-        only want to know who committed last do not wait.
+        only want to know who committed last do not wait. `check` is called before each attempt to
+        commit, and raises if these partitions are not for this one to commit any more.
         """
+        self._check = check
         self._group = group
         self._admin = admin or Admin(settings)
         self._config = {
@@ -78,7 +81,7 @@ class KafkaProgress:
         try:
             self._admin.ask(
                 f"commit the progress of group {self._group}",
-                lambda _: self._store(wanted),
+                lambda _: self._store(wanted, positions),
             )
         except _MembersError:
             raise BrokerError(
@@ -118,7 +121,12 @@ class KafkaProgress:
                 self._check_allowed(consumer)
                 raise
 
-    def _store(self, wanted: list[confluent_kafka.TopicPartition]) -> None:
+    def _store(
+        self,
+        wanted: list[confluent_kafka.TopicPartition],
+        places: Collection[TopicPartition],
+    ) -> None:
+        self._check(places)
         try:
             with self._lock:
                 _checked(self._ready().commit(offsets=wanted, asynchronous=False) or [])

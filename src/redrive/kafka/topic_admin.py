@@ -20,6 +20,7 @@ from redrive.kafka.rdkafka import (
     ResourceType,
     TopicDescription,
 )
+from redrive.numbers import counted
 from redrive.ports import TopicState
 
 _AS_THE_BROKER_DOES: Final = -1
@@ -70,7 +71,7 @@ class KafkaTopics:
         """Raise the number of partitions."""
         more = NewPartitions(name, partitions)
         self._admin.ask(
-            f'increase topic "{name}" to {partitions} partitions',
+            f'increase topic "{name}" to {counted(partitions, "partition")}',
             lambda client: client.create_partitions([more])[name].result(),
             needs=f"ALTER on topic {name}",
         )

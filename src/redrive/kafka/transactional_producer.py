@@ -123,10 +123,10 @@ class TransactionalProducer:
         """Bytes of the batches that its producer makes, at most."""
         self._batch = self._made
         """Of those that it is given at once, where they have to be smaller."""
-        self._outlet = Outlet(make_handle(Producer, {**self._config, "batch.size": self._made}))
+        self.outlet = Outlet(make_handle(Producer, {**self._config, "batch.size": self._made}))
         self._call(
             "begin to use",
-            lambda: self._outlet.producer.init_transactions(TRANSACTION_CALL_SECONDS),
+            lambda: self.outlet.producer.init_transactions(TRANSACTION_CALL_SECONDS),
         )
 
     def commit(
@@ -149,7 +149,7 @@ class TransactionalProducer:
             # by any producer. Others keep theirs for one task only.
             self._begin_to_use()
         while self._refusing:  # else it believes for long what it saw last
-            warm_up.meet(self._outlet.producer, self._refusing.pop())
+            warm_up.meet(self.outlet.producer, self._refusing.pop())
         self._suspects = set()
         rounds = iter(range(TRANSACTION_ROUNDS))
         while not self._commit(writes, offsets, membership or self._membership, rounds):
@@ -167,9 +167,9 @@ class TransactionalProducer:
         By the same producer: before another one had the id, somebody else could take it over,
         commit, and be fenced off by that one, which would commit the same once more.
         """
-        self._call("begin", self._outlet.producer.begin_transaction)
+        self._call("begin", self.outlet.producer.begin_transaction)
         self._began = monotonic()
-        handed = KafkaHandover(writes, self._outlet)
+        handed = KafkaHandover(writes, self.outlet)
         try:
             self._hand_over(writes, handed)
             self._end(handed, offsets, membership)
@@ -204,10 +204,10 @@ class TransactionalProducer:
         """Hand over all; a few at a time, where batches have to be smaller than they are made."""
         self._batch = min(self._made, self.room.batch)
         if self._batch == self._made and not self._suspects:
-            self._outlet.produce(writes, handed.refused)
+            self.outlet.produce(writes, handed.refused)
             return
         for part in chain.from_iterable(parts(some, self._batch) for some in self._apart(writes)):
-            self._outlet.produce(part, handed.refused)
+            self.outlet.produce(part, handed.refused)
             self._call("write in", lambda: self._flush(handed))
             _check_taken(handed)
 
@@ -285,7 +285,7 @@ class TransactionalProducer:
         offsets: list[confluent_kafka.TopicPartition],
         membership: object,
     ) -> None:
-        producer = self._outlet.producer
+        producer = self.outlet.producer
         if handed:  # a commit of progress alone produces nothing
             failpoints.hit("after-produce", lambda: self._call("write in", producer.flush))
         self._call(
@@ -305,7 +305,7 @@ class TransactionalProducer:
 
     def _flush(self, handed: KafkaHandover) -> None:
         """Wait until all messages are written, or one is refused."""
-        while self._outlet.producer.flush(TRANSACTION_FLUSH) and not handed.refused:
+        while self.outlet.producer.flush(TRANSACTION_FLUSH) and not handed.refused:
             if not self._left:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 -- its name
 
@@ -317,7 +317,7 @@ class TransactionalProducer:
     def _abort(self) -> bool:
         """Take it back; where that fails the broker does, by its time-out or for the next owner."""
         try:
-            self._outlet.producer.abort_transaction(5.0)
+            self.outlet.producer.abort_transaction(5.0)
         except KafkaException:
             return False
         return True
@@ -342,8 +342,8 @@ class TransactionalProducer:
             topics = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             raise (_TopicNotAllowedError if topics else TransactionError)(
                 f"cannot {verb} a transaction of {self.id} ({error.name()}: {error.str()})"
-                + (f", which is open for longer than {self._seconds:g} s" if expired else "")
-                + ": it is taken back, and its records will run again"
+                + (f", which has been open for more than {self._seconds:g} s" if expired else "")
+                + ": it was aborted, and its records run again"
             ) from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import starmap
 from typing import Final
 
@@ -28,6 +28,8 @@ class Inbox:
         self._update = _UPDATE.format(**table)
         self._delete = _DELETE.format(**table)
         self._delete_parked = _DELETE_PARKED.format(**table)
+        self._known = _KNOWN.format(**table)
+        self._forget_done = _FORGET_DONE.format(**table)
         # Rows in use can wait; ids that senders chose are never updated.
         skip = {"inbox": sql.SQL(" for update skip locked"), "sent": sql.SQL("")}
         self._expire = [
@@ -56,7 +58,7 @@ class Inbox:
             if not wanted:
                 return found
             # There a moment ago, and gone now: its owner forgot it, or it expired.
-        raise StoreBusyError(f"the id {wanted[0].id} comes and goes: others keep handling it")
+        raise StoreBusyError(f"id {wanted[0].id}: other processes keep claiming it")
 
     async def mark(self, connection: Connection, marks: Marks) -> None:
         """Record the outcome of claimed ids that are not simply done."""
@@ -72,6 +74,21 @@ class Inbox:
         if marks.no_longer_parked:
             parked = _columns(sorted(marks.no_longer_parked))
             await connection.fetch(self._delete_parked, (self._app, *parked))
+
+    async def known(self, connection: Connection, ids: Collection[InboxId]) -> dict[InboxId, Found]:
+        """What is known of these ids; nothing is claimed, and nobody waits."""
+        if not ids:
+            return {}
+        rows = await connection.fetch(self._known, (self._app, *_columns(ids)))
+        return {InboxId(scope, name): Found(*known) for scope, name, *known in rows}
+
+    async def forget_done(self, connection: Connection, sources: Mapping[InboxId, str]) -> int:
+        """Forget these ids where they are done, by the record at that place; returns how many."""
+        if not sources:
+            return 0
+        wanted = (*_columns(sources), list(sources.values()))
+        [(count,)] = await connection.fetch(self._forget_done, (self._app, *wanted))
+        return int(count)
 
     async def expire(self, connection: Connection, older_than: int) -> bool:
         """Delete some ids older than that, in milliseconds; True: there may be more."""
@@ -126,6 +143,19 @@ _DELETE: Final = sql.SQL(
 _DELETE_PARKED: Final = sql.SQL(
     "delete from {inbox} where app = %s and state = 'parked'"
     " and (scope, id) in (select * from unnest(%b::text[], %b::text[]))"
+)
+_KNOWN: Final = sql.SQL(
+    "select scope, id, state, attempt, fingerprint, source from {inbox}"
+    " where app = %s and (scope, id) in (select * from unnest(%b::text[], %b::text[]))"
+)
+# Locked in the order in which units claim ids: neither waits for the other in a circle.
+_FORGET_DONE: Final = sql.SQL(
+    "with mine as (select app, scope, id from {inbox} where app = %s and state = 'done'"
+    " and (scope, id, source) in (select * from unnest(%b::text[], %b::text[], %b::text[]))"
+    " order by scope, id for update),"
+    " gone as (delete from {inbox} known using mine where known.app = mine.app"
+    " and known.scope = mine.scope and known.id = mine.id returning 1)"
+    " select count(*) from gone"
 )
 _EXPIRE: Final = sql.SQL(
     "with old as (delete from {table} where ctid = any(array(select ctid from {table}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVar
 
-from redrive.delivery.store import StoreDownError, StoreNotAllowedError
+from redrive.delivery.store import Found, InboxId, StoreDownError, StoreNotAllowedError
 from redrive.errors import RedriveError
 from redrive.guarantees import Guarantee
 from redrive.ledger import privileges
@@ -17,6 +17,8 @@ from redrive.ledger.outbox import Outbox
 from redrive.ledger.pool import ConnectionPool
 from redrive.ledger.session import PostgresSession
 from redrive.processing.calls.lots import GivenUpError
+
+_T = TypeVar("_T")
 
 _BOTH: Final = Guarantee("both", "flush")
 _EXPIRING: Final = frozenset(("inbox", "sent"))
@@ -61,9 +63,28 @@ class PostgresStore:
         async with self._pool.acquire(is_async=is_async) as connection:
             return await self._inbox.expire(connection, older_than)
 
+    async def known(
+        self, ids: Collection[InboxId], *, is_async: bool = False
+    ) -> dict[InboxId, Found]:
+        """What is known of these ids; nothing is claimed."""
+        async with self._pool.acquire(is_async=is_async) as connection:
+            return await self._allowed(connection, self._inbox.known(connection, ids))
+
+    async def forget_done(self, sources: Mapping[InboxId, str], *, is_async: bool = False) -> int:
+        """Forget these ids where they are done, by the record at that place; returns how many."""
+        async with self._pool.acquire(is_async=is_async) as connection:
+            return await self._allowed(connection, self._inbox.forget_done(connection, sources))
+
     def close(self) -> None:
         """Close the connections that nobody uses."""
         self._pool.forget_idle()
+
+    async def _allowed(self, connection: Connection, asked: Awaitable[_T]) -> _T:
+        """What is returned; where a privilege is missing, an error says which."""
+        try:
+            return await asked
+        except StoreNotAllowedError as error:
+            raise await self._explained(connection, error) from error
 
     async def _explained(
         self, connection: Connection, error: StoreNotAllowedError

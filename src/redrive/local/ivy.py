@@ -22,14 +22,14 @@ class RetrieveError(Exception):
 
 def retriever(coordinates: Path, cache: Path) -> Callable[[str, Path], None]:
     """A function that puts the jars of a configuration into a folder, resuming from `cache`."""
-    java, class_path = find_java(), _class_path()
+    java, jars = find_java(), class_path()
 
     def retrieve(configuration: str, target: Path) -> None:
         command = [str(java), *_network_options(), f"-Divy.default.ivy.user.dir={cache}"]
-        command += ["-cp", class_path, "org.apache.ivy.Main", "-ivy", str(coordinates)]
+        command += ["-cp", jars, "org.apache.ivy.Main", "-ivy", str(coordinates)]
         command += ["-confs", configuration, "-types", "jar", "bundle"]
         command += ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
-        _run(command, configuration, target)
+        run_ivy(command, configuration, target)
 
     return retrieve
 
@@ -43,7 +43,7 @@ def _network_options() -> list[str]:
     ]
 
 
-def _class_path() -> str:
+def class_path() -> str:
     """Only Ivy and what it needs: with all of Spark's jars it would be ten times slower."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
@@ -55,12 +55,13 @@ def _class_path() -> str:
     return ":".join(str(jar) for jar in found)
 
 
-def _run(command: list[str], configuration: str, target: Path) -> None:
+def run_ivy(command: list[str], configuration: str, target: Path) -> None:
+    """Run the command, and show how far it is; RetrieveError if it failed, or fetched nothing."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         try:
-            problem = _follow(process.stdout or (), Progress(configuration))
+            problem = follow(process.stdout or (), Progress(configuration))
         except BaseException:
             process.kill()
             raise
@@ -68,7 +69,7 @@ def _run(command: list[str], configuration: str, target: Path) -> None:
         raise RetrieveError(problem or f"Ivy ended with code {process.returncode}")
 
 
-def _follow(output: Iterable[str], progress: Progress) -> str:
+def follow(output: Iterable[str], progress: Progress) -> str:
     """Show progress; returns the last problem that Ivy reported."""
     problem = ""
     for line in output:

@@ -9,6 +9,7 @@ from threading import Condition, RLock
 from typing import TYPE_CHECKING, Final
 
 from redrive.processing.calls.lots import Lot
+from redrive.processing.gates import Gates
 from redrive.processing.outcomes.judged import Judged
 from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
@@ -17,7 +18,9 @@ from redrive.record import Record
 from redrive.tuning import QUICK_LOTS
 
 if TYPE_CHECKING:
-    from redrive.ports import Clock
+    from redrive.ports import Clock, Position
+    from redrive.processing.order.key_gate import KeyGate
+    from redrive.processing.outcomes.guards import Guards
 
 Sink = Callable[[PartitionProcessor, Report], None]
 """Where outcomes go, to be made durable and settled. Called in the order of each lane, one at a
@@ -35,7 +38,9 @@ class Dispatcher:
     quarter of the concurrency alone: records that fail for ever cannot starve those that do not.
     """
 
-    def __init__(self, clock: Clock, concurrency: int, sink: Sink) -> None:
+    def __init__(
+        self, clock: Clock, concurrency: int, sink: Sink, guards: Guards | None = None
+    ) -> None:
         lock = RLock()
         self.changed = Condition(lock)
         """Notified whenever something has changed: for whoever follows the work."""
@@ -56,15 +61,19 @@ class Dispatcher:
         self._parked_running = 0
         self._parked_turn = False
         self._paused = False
+        self._gates = None if guards is None else Gates(guards)
 
     def add(self, processor: PartitionProcessor) -> None:
         """Take up a partition; calls that it has left behind, if it was here before, end first."""
         with self.changed:
             self._queue_of(processor).append(processor)
             self._processors[processor.assigned] = processor
+            if self._gates is not None:
+                self._tell(processor, self._gates.add(processor, self._clock.now()))
             if self._is_held_up(processor):
                 log.warning(
-                    "%s was taken up again while handlers of before still run: it waits for them",
+                    "%s was assigned again while earlier handlers are still running: waiting for"
+                    " them",
                     processor.partition,
                 )
 
@@ -93,13 +102,36 @@ class Dispatcher:
             self._news()
             return True
 
+    def reached(self, processor: PartitionProcessor, end: int) -> None:
+        """Note that no record of a source partition below `end` will come any more."""
+        if processor.gate is not None and processor.delay is None:
+            with self.changed:
+                processor.gate.read_to(end)
+                self._open(processor.gate)
+                self._news()
+
+    def committed(self, processor: PartitionProcessor, position: Position) -> None:
+        """Note what is committed: keys of which nothing is left may run as they are read."""
+        if processor.gate is not None:
+            with self.changed:
+                processor.gate.committed(processor.partition, position)
+                self._open(processor.gate)
+                self._news()
+
+    def blocked(self) -> tuple[int, int]:
+        """In strict order: how many keys are blocked, and the most records that wait of one."""
+        with self.changed:
+            gates = {each.gate for each in self._processors.values() if each.gate is not None}
+            most = [found[1] for gate in gates if (found := gate.keys.most_behind()) is not None]
+            return sum(len(gate.keys) for gate in gates), max(most, default=0)
+
     def take_seek(self, processor: PartitionProcessor) -> int | None:
         """Where reading has to go back to; asked once, then done."""
         with self.changed:
             return processor.take_seek()
 
     def tick(self) -> int | None:
-        """Let time pass; gives the time of the next thing that happens by itself."""
+        """Let time pass; returns the time of the next thing that happens by itself."""
         upcoming: list[int] = []
         with self.changed:
             self._collect()
@@ -116,7 +148,19 @@ class Dispatcher:
                     self._news()
                 if time is not None:
                     upcoming.append(time)
+            if self._gates is not None and not self._gates.idle:
+                self._act(self._gates, now)
+                self._news()
+                if (look := self._gates.next_look(now)) is not None:
+                    upcoming.append(look + self._clock.was_set())
         return min(upcoming, default=None)
+
+    def look_again(self) -> None:
+        """Decide again about parked records that wait: rules about them have changed."""
+        with self.changed:
+            for processor in self._parked:
+                self._tell(processor, processor.look_again(self._clock.now()))
+            self._news()
 
     def take(self) -> Lot | None:
         """The next lot; None if nothing may run now. Every lot must be reported as finished."""
@@ -144,7 +188,7 @@ class Dispatcher:
                 self._listener()
 
     def listen(self, listener: Listener) -> None:
-        """Have somebody told, within the lock, whenever there may be something to take."""
+        """Call the listener, within the lock, whenever there may be something to take."""
         self._listener = listener
 
     def report(self, lot: Lot) -> None:
@@ -186,11 +230,22 @@ class Dispatcher:
             self._news()
 
     def give_up(self, lot: Lot, works: Sequence[Work], error: BaseException) -> None:
-        """End a lot whose call was given up: its records have failed, those behind go on."""
+        """End a lot whose call was given up: its record has failed, those behind go on.
+
+        Of several records nobody knows which one hangs: none has failed, each is called alone next.
+        """
         with self.changed:
-            lot.results.extend([error] * len(works))
+            if len(works) > 1:
+                self._processors[lot.assigned].call_alone(works)
+            else:
+                lot.results.append(error)
             self._end(lot)
             self._news()
+
+    def call_alone(self, lot: Lot, works: Sequence[Work]) -> None:
+        """Have each of these records of a lot called without others next time."""
+        with self.changed:
+            self._processors[lot.assigned].call_alone(works)
 
     def acknowledge(self, work: Work, context: object, result: Result) -> None:
         """Take a manual acknowledgement."""
@@ -200,6 +255,8 @@ class Dispatcher:
                 self._tell(
                     processor, processor.acknowledge(work, context, result, self._clock.now())
                 )
+                if self._gates is not None and not self._gates.idle:
+                    self._act(self._gates, self._clock.now())
                 self._news()
 
     def pause(self) -> None:
@@ -214,6 +271,12 @@ class Dispatcher:
         with self.changed:
             self._paused = False
             self._news()
+
+    def oldest_waiting(self, topic: str) -> int | None:
+        """The timestamp of the oldest record of a source topic that waits here."""
+        with self.changed:
+            times = [each.oldest_waiting() for each in self._fresh if each.partition.topic == topic]
+        return min((time for time in times if time is not None), default=None)
 
     def stop_waiting(self) -> None:
         """Park what waits in place, where its policy has a delay topic for it."""
@@ -286,7 +349,12 @@ class Dispatcher:
         """
         for processor in (*self._fresh, *self._parked, *self._leaving):
             if processor.lots:
-                self._tell(processor, processor.collect())
+                self._tell(processor, processor.collect(self._clock.now()))
+
+    def _act(self, gates: Gates, now: int) -> None:
+        """Do what follows from an outage, or from its end."""
+        for processor, report in gates.act((*self._fresh, *self._parked), now):
+            self._tell(processor, report)
 
     def _end(self, lot: Lot, judged: Judged | None = None) -> None:
         processor = self._processors[lot.assigned]
@@ -295,8 +363,14 @@ class Dispatcher:
             self._tell(processor, processor.end(lot, self._clock.now()))
         else:
             processor.finish(lot, judged)
+        if processor.gate is not None:
+            self._open(processor.gate)
         self._running -= 1
         self._parked_running -= processor.delay is not None
+        if self._gates is not None and not self._gates.idle:
+            now = self._clock.now()
+            processor.nothing_runs(lot, now)
+            self._act(self._gates, now)
         if self._leaving and not processor.lots:
             self._leaving = [each for each in self._leaving if each is not processor]
             if processor.closed:
@@ -343,5 +417,21 @@ class Dispatcher:
 
     def _tell(self, processor: PartitionProcessor, report: Report) -> None:
         something = report.done or report.sent or report.outcomes
+        if processor.gate is not None and not processor.assigned.closed:
+            processor.note(report)
         if something and not processor.assigned.closed:
             self._sink(processor, report)
+        if processor.gate is not None:
+            self._open(processor.gate)
+
+    def _open(self, gate: KeyGate) -> None:
+        """Let records of blocked keys pass that may; what becomes of others is passed on."""
+        while gate.keys.changed:
+            for place, report in gate.step(self._clock.now()).items():
+                if not report:
+                    continue
+                mine = (each for each in self._processors.values() if each.gate is gate)
+                processor = next((each for each in mine if each.partition == place), None)
+                if processor is not None and not processor.assigned.closed:
+                    processor.note(report)
+                    self._sink(processor, report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
@@ -14,6 +15,7 @@ from redrive.processing.intake.delay_queue import DelayQueue
 from redrive.processing.intake.fresh import Fresh
 from redrive.processing.intake.reception import Reception
 from redrive.processing.order.given_back import GivenBack
+from redrive.processing.order.key_gate import KeyGate, Station
 from redrive.processing.order.lanes import Lanes
 from redrive.processing.order.unacked import Unacked
 from redrive.processing.outcomes.judged import Judged
@@ -39,9 +41,15 @@ class PartitionProcessor:
         tracker: AckTracker,
         *,
         delay: int | None = None,
+        gate: KeyGate | None = None,
     ) -> None:
         app = scope.app
+        self.gate = gate
+        """Of its source partition, where `ordering="strict"`."""
         self.scope = scope
+        self._guards = scope.guards
+        self._is_counted = scope.guards is not None or scope.brake is not None
+        """Whether somebody wants to know what passes."""
         self.partition = partition
         self.delay = delay
         self.tracker = tracker
@@ -57,7 +65,9 @@ class PartitionProcessor:
         self._unacked = Unacked()
         self._detained: set[Work] = set()
         self._given_back = given_back = GivenBack(tracker, lanes)
-        self._reception = Reception(scope, assigned, lanes, self._delay_queue, given_back)
+        self._reception = Reception(
+            scope, assigned, lanes, self._delay_queue, given_back, gate=gate
+        )
         self.fresh = Fresh(
             scope,
             assigned,
@@ -65,7 +75,11 @@ class PartitionProcessor:
             lanes=lanes,
             given_back=given_back,
             reception=self._reception,
+            blocked=() if gate is None else gate.keys,
         )
+        if gate is not None:
+            known = scope.envelopes.for_report
+            gate.join(partition, Station(lanes, tracker, given_back, self.fresh.spread, known))
 
     @property
     def closed(self) -> bool:
@@ -88,7 +102,11 @@ class PartitionProcessor:
             records = [record for record in records if record.offset in keep]
         if not self.fresh.add(records, now, self.lots):
             self.fresh.spread(now, report)
+            # First what has waited and is due by now: these records may be due as well.
+            self._release_due(now, report)
             self._reception.take_in(records, now, report)
+        if self.gate is not None and self.delay is None and records:
+            self.gate.read_to(records[-1].offset + 1)
         return report
 
     @property
@@ -112,13 +130,34 @@ class PartitionProcessor:
         report = Report()
         steady = self.scope.steady(now)
         self._lanes.wake(steady)
-        for work, due in self._delay_queue.take(now):
-            self._reception.release(work, due, now, report)
+        self._release_due(now, report)
         for work in self._unacked.take_overdue(steady):
             error = HandlerTimeout(
                 f"{work.record.place} was not acknowledged within its handler's time-out"
             )
             self._settle_ack(work, error, now, report)
+        return report
+
+    def _release_due(self, now: int, report: Report) -> None:
+        for work, due in self._delay_queue.take(now):
+            self._reception.release(work, due, now, report)
+
+    def look_again(self, now: int) -> Report:
+        """Decide again about what waits until it is due: rules about it have changed."""
+        report = Report()
+        held = [work for work in self._lanes.waiting() if self._reception.is_held(work)]
+        self._lanes.take_out(held)
+        for each in held:  # due by now, and not begun with
+            self._reception.release(each, now, now, report)
+        undecided = deque(self._delay_queue.take_all())
+        try:
+            while undecided:
+                if self._reception.release(*undecided[0], now, report):
+                    self._delay_queue.add(*undecided[0])
+                undecided.popleft()
+        finally:
+            for work, due in undecided:
+                self._delay_queue.add(work, due)
         return report
 
     def next_due(self) -> int | None:
@@ -141,11 +180,21 @@ class PartitionProcessor:
         """How many records wait for a manual acknowledgement."""
         return len(self._unacked)
 
+    def oldest_waiting(self) -> int | None:
+        """The timestamp of the oldest record in lanes."""
+        times = [work.record.timestamp for work in self._lanes.waiting()]
+        return min((time for time in times if time is not None), default=None)
+
     def stop_waiting(self, now: int) -> Report:
-        """Park what waits in place, where its policy has a delay topic for it."""
+        """Park what waits in place, where its policy has a delay topic for it.
+
+        Not what has not run here: parking counts an attempt.
+        """
         report = Report()
         for work in self._lanes.sleepers():
-            if work.ending is not None or work.envelope is None or work in self._detained:
+            if work.tries == 1 or work.ending is not None or work.envelope is None:
+                continue
+            if work in self._detained or (self._guards is not None and self._guards.holds(work)):
                 continue
             outcome = self.scope.verdicts.park_early(work, now)
             if outcome is not None:
@@ -187,6 +236,8 @@ class PartitionProcessor:
         if works:
             lot = Lot(self.scope, self.assigned, works, lanes)
             self._detained.difference_update(works)
+            if self._guards is not None and len(works) == 1:
+                lot.fails_with = self._guards.own_failure(works[0])
         elif (turn := self.fresh.next(self.lots)) is not None:
             lot = turn
         else:
@@ -194,15 +245,54 @@ class PartitionProcessor:
         self.lots.add(lot)
         return lot
 
+    # An outage of what a handler depends on
+
+    def shut(self, topic: str, now: int, report: Report) -> None:
+        """Let nothing of a handler begin, but for what `let_out` lets out."""
+        if self.partition.topic == topic:
+            self.fresh.shut(now, report)
+        self._lanes.shut_off(topic)
+        for lot in self.lots:
+            if lot.handler.topic == topic:
+                lot.cancelled = True
+
+    def reopen(self, topic: str) -> None:
+        """Let all of a handler's records begin again."""
+        self._lanes.reopen(topic)
+
+    def let_out(self, topic: str) -> Work | None:
+        """Let one record of a handler begin, alone; None: none waits here."""
+        return self._lanes.let_out(topic)
+
+    def rouse(self, works: Sequence[Work]) -> None:
+        """Have these wait no longer."""
+        if works:
+            self._lanes.rouse(works)
+
     # Results come back
 
-    def collect(self) -> Report:
+    def collect(self, now: int) -> Report:
         """Take what is done of lots that are still under way."""
         report = Report()
         if not self.closed:
             for lot in self.lots:
-                lot.collect(report)
+                if self._is_counted:
+                    self._collect_from(lot, now, report)
+                else:
+                    lot.collect(report)
         return report
+
+    def _collect_from(self, lot: Lot, now: int, report: Report) -> None:
+        """As the lot does, and have it counted."""
+        brake = self.scope.brake
+        start, before = lot.reported, len(report.done) + len(report.sent)
+        lot.collect(report)
+        passed = len(report.done) + len(report.sent) - before
+        if passed and brake is not None:
+            brake.well(passed, self.scope.steady(now))
+        if passed and self._guards is not None:
+            works = lot.works[start : lot.reported]
+            self._guards.have_passed(lot.handler.topic, passed, works, now)
 
     def look_for_slow(self, now: int) -> Report | None:
         """Let those go on that wait for a record that takes long, and need not; None: none does."""
@@ -212,16 +302,16 @@ class PartitionProcessor:
             begun = len(lot.lanes) != 1 and 0 < len(lot.todo) < len(lot.works)
             if begun and takes_long(lot.since, self.scope.timer()):
                 report = Report() if report is None else report
-                self._cut(lot, report)
+                self._cut(lot, now, report)
         if report is None and self.quick and self.ready and self.brisk < len(self.lots):
             return Report()  # nothing has come of it, but others may begin
         return report
 
-    def _cut(self, lot: Lot, report: Report) -> None:
+    def _cut(self, lot: Lot, now: int, report: Report) -> None:
         """Take those away from a lot that have not begun; they wait where they were."""
         rest = lot.take_todo()
         # Only now: of those that had begun but for one, the results are there.
-        lot.collect(report)
+        self._collect_from(lot, now, report)
         self._lanes.put_back(rest)
         under_way = {work.lane for work in lot.works[lot.reported :]}
         for lane in lot.lanes:
@@ -239,7 +329,10 @@ class PartitionProcessor:
         if self.assigned.closed:
             return report
         self.fresh.ended(lot)
-        lot.collect(report)
+        if self._is_counted:
+            self._collect_from(lot, now, report)
+        else:
+            lot.collect(report)
         if lot.calls and not lot.recovering:
             self._lanes.note_pace(lot.seconds, lot.calls)
         if lot.works or lot.lanes:
@@ -261,6 +354,7 @@ class PartitionProcessor:
                 waits[work] = wait
             elif work in self._unacked and work.lane is not None:
                 lot.lanes.remove(work.lane)  # its key waits for the acknowledgement, not for this
+        self.note(report)
         if report.given_back:
             self.fresh.spread(now, report)  # they stand behind it, and go back with it
             self._given_back.take(report)
@@ -275,6 +369,15 @@ class PartitionProcessor:
         self._detained |= judged.detained
         self._put_back(lot, judged.unfinished(lot.works), judged.waits)
 
+    def nothing_runs(self, lot: Lot, now: int) -> None:
+        """Note that nothing of a lot runs any more, but for what waits to be acknowledged."""
+        if self._guards is not None and self._guards.is_shut(lot.handler.topic):
+            self._guards.ended([work for work in lot.works if work not in self._unacked], now)
+
+    def call_alone(self, works: Sequence[Work]) -> None:
+        """Have each of these called without others, the next time that it is taken."""
+        self._lanes.call_alone(works)
+
     def _put_back(self, lot: Lot, works: list[Work], waits: dict[Work, int]) -> None:
         """Return records that have no outcome to where they waited, and free the lot's lanes."""
         rest = self._given_back.not_behind(works)
@@ -285,6 +388,13 @@ class PartitionProcessor:
                 until[work.lane] = max(waits[work], until.get(work.lane, 0))
         for lane in lot.lanes:
             self._lanes.free(lane, until=until.get(lane))
+        if self.gate is not None:
+            self.gate.freed(lot.lanes)
+
+    def note(self, report: Report) -> None:
+        """Have those of blocked keys follow from what became of others."""
+        if self.gate is not None:
+            self.gate.note(self.partition, report)
 
     def acknowledge(self, work: Work, context: object, result: Result, now: int) -> Report:
         """Take a manual acknowledgement; it may come before its handler returns."""
@@ -306,6 +416,8 @@ class PartitionProcessor:
             self._lanes.put_back([work], {work: wait})
         if work.lane is not None:
             self._lanes.free(work.lane, until=wait)
+            if self.gate is not None:
+                self.gate.freed([work.lane])
 
     def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
         """Act on one result; returns the steady time until which the record waits for a call."""

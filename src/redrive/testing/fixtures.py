@@ -49,7 +49,7 @@ def redrive_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
 
     Topics whose names begin with it are deleted after the test.
     """
-    with _own_prefix(request.node.name) as prefix:
+    with own_prefix(request.node.name) as prefix:
         yield prefix
 
 
@@ -70,12 +70,13 @@ def redrive_topic(redrive_stack: Stack, redrive_prefix: str) -> TopicFactory:
 @pytest.fixture
 def redrive_database(redrive_stack: Stack) -> Iterator[str]:
     """The DSN of an empty database, dropped after the test."""
-    with _own_database(redrive_stack) as dsn:
+    with own_database(redrive_stack) as dsn:
         yield dsn
 
 
 @contextmanager
-def _own_prefix(test: str) -> Iterator[str]:
+def own_prefix(test: str) -> Iterator[str]:
+    """A prefix for the names of a test's topics, which are deleted in the end."""
     readable = re.sub(r"[^a-z0-9]+", "-", test.lower()).strip("-")[:40]
     prefix = f"{readable}-{uuid.uuid4().hex[:8]}"
     yield prefix
@@ -84,7 +85,8 @@ def _own_prefix(test: str) -> Iterator[str]:
 
 
 @contextmanager
-def _own_database(running: Stack) -> Iterator[str]:
+def own_database(running: Stack) -> Iterator[str]:
+    """The address of a new database, which is dropped in the end."""
     import psycopg
 
     name = f"test_{uuid.uuid4().hex[:12]}"

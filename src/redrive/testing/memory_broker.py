@@ -145,6 +145,13 @@ class MemoryBroker:
         for first in range(0, len(records), READ_AT_ONCE):
             yield records[first : first + READ_AT_ONCE]
 
+    def appended_since(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int] | None]:
+        """For each partition, offset and time of the first record at or after the time, if any."""
+        with self._lock:
+            return {place: self._log(place).since(time) for place, time in times.items()}
+
     def records(self, topic: str) -> list[Record]:
         """All records of a topic, partition by partition: for a test's asserts."""
         with self._lock:
@@ -433,6 +440,12 @@ class _PartitionLog:
         self.offsets.append(self.end)
         self.stored.append(stored)
         self.end += 1
+
+    def since(self, time: int) -> tuple[int, int] | None:
+        for offset, (_, _, _, at) in zip(self.offsets, self.stored, strict=True):
+            if at is not None and at >= time:
+                return offset, at
+        return None
 
     def cut(self, end: int, count: int) -> None:
         self.end = end

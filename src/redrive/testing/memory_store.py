@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -62,6 +62,25 @@ class MemoryStore:
         oldest = self.clock.now() - older_than
         self.rows = {name: row for name, row in self.rows.items() if row.at >= oldest}
         return False
+
+    async def known(
+        self, ids: Collection[InboxId], *, is_async: bool = False
+    ) -> dict[InboxId, Found]:
+        """What is known of these ids."""
+        del is_async
+        return {name: self.rows[name].found for name in ids if name in self.rows}
+
+    async def forget_done(self, sources: Mapping[InboxId, str], *, is_async: bool = False) -> int:
+        """Forget these ids where they are done, by the record at that place."""
+        found = await self.known(sources, is_async=is_async)
+        gone = [
+            name
+            for name, (state, _, _, source) in found.items()
+            if state == "done" and source == sources[name]
+        ]
+        for name in gone:
+            del self.rows[name]
+        return len(gone)
 
     def close(self) -> None:
         """Nothing has to be closed."""

@@ -25,6 +25,7 @@ from redrive.testing.virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
     from redrive.app import App
+    from redrive.dead.steering import Steering
     from redrive.handler import Handler
 
 _LONGEST: Final = "365d"
@@ -109,7 +110,9 @@ class Simulation:
                 " builds its input frames, and shows outcomes as rows"
             )
         self._watched = app.with_handlers(self._watched_handler)
-        for topic in (*app.handlers, *app.delay_topics, app.dead_topic):
+        strict = [app.behind_topic] if app.ordering == "strict" else []
+        own = (*app.delay_topics, *strict, app.dead_topic, app.rules_topic)
+        for topic in (*app.handlers, *own):
             if not self.broker.partitions(topic):
                 config = _DELAY_TOPIC if topic in app.delay_topics else None
                 self.broker.create(topic, partitions, config)
@@ -166,6 +169,22 @@ class Simulation:
         self._runner.crash()
         self._runner = self._new_runner()
 
+    @property
+    def steering(self) -> Steering:
+        """What operators can say about parked records: `hold`, `run_now`, `release`."""
+        from redrive.dead.steering import (
+            Steering,  # it brings a Kafka client that nobody else needs
+        )
+
+        return Steering(
+            self.app,
+            log=self.broker,
+            progress=self.broker.progress(self.app.name),
+            publisher=self.broker,
+            clock=self.clock,
+            by="test",
+        )
+
     # What can be asked
 
     @property
@@ -184,8 +203,8 @@ class Simulation:
 
     @property
     def parked(self) -> list[Kept]:
-        """What is waiting in the delay topics."""
-        topics = self.broker.names(f"{self.app.name}.retry.")
+        """What is waiting in the delay topics, and behind records that are."""
+        topics = self.app.waiting_topics(self.broker.names(f"{self.app.name}."))
         return [_kept(record) for topic in topics for record in self._ahead(topic)]
 
     @property

@@ -128,7 +128,7 @@ class Apps:
 
         def shared() -> bool:
             nonlocal mine
-            assigned = list(run.handle._assignment.partitions)
+            assigned = list(run.handle.assignment.partitions)
             mine = {each for each in every if (self._world.topic(each[0]), each[1]) in assigned}
             return set() < mine < every
 

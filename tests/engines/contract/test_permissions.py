@@ -20,7 +20,7 @@ from redrive.ledger.migrating import migrate
 from redrive.ledger.relay import Relay
 from redrive.permissions import Permission, permissions
 from redrive.record import Write
-from redrive.testing.fixtures import _own_database as own_database
+from redrive.testing.fixtures import own_database
 
 RECORDS = """
     app = App(

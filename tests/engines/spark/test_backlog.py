@@ -30,7 +30,8 @@ def park(world: World, count: int) -> None:
     world.publisher.publish(writes)
 
 
-@pytest.mark.chaos  # that a lane keeps to its share of the slots is in tests/unit/test_slots.py
+# That a lane keeps to its share of the slots is in tests/unit/engines/spark/test_slots.py.
+@pytest.mark.chaos
 @pytest.mark.parametrize(("backlog", "pause"), [(4000, 0.004), (100_000, 0.0005)])
 def test_a_backlog_of_due_records_does_not_stop_the_main_lane(world, start, backlog, pause):
     target = world.app(APP.format(pause=pause), partitions=4)

@@ -450,3 +450,28 @@ def test_a_task_whose_partition_was_taken_over_says_so_and_commits_nothing(world
     at = world.committed("in").get(world.places("in")[0], Position(0)).offset
     assert report.end == at < COUNT
     assert world.values("out") == [b"%d" % number for number in range(at)]
+
+
+REWOUND = """
+    app = App(NAME, ordering="partition")
+
+    @app.handler(topic("in"))
+    def handle(record, ctx):
+        if record.offset == 100:
+            from redrive.config import load_settings
+            from redrive.engines.spark.marks import labelled
+            from redrive.kafka.progress import KafkaProgress
+            from redrive.ports import Position
+            from redrive.record import TopicPartition
+            settings = load_settings({"bootstrap": BOOTSTRAP}, environ={})
+            at = labelled(Position(5), topic_id="", run="9999999999999-rewind-theirs")
+            KafkaProgress(settings, NAME).commit({TopicPartition(record.topic, 0): at})
+        ctx.send(topic("out"), record.value)
+"""
+
+
+def test_a_task_that_was_rewound_while_its_handler_ran_commits_nothing(world, tasks):
+    made = tasks(REWOUND.replace("BOOTSTRAP", repr(world.bootstrap)), partitions=1)
+    (report,) = made.run("in")
+    assert "was put back by `redrive rewind`" in report.fatal
+    assert world.committed("in")[world.places("in")[0]].offset == 5

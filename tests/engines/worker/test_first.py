@@ -204,7 +204,7 @@ def test_a_handler_pauses_and_resumes_its_partition_and_asks_where_it_is(world, 
     run = start(target)
     world.wait(run, "the pause", lambda: bool(tries(world, "pause")))
     (partition,) = (
-        each for place, each in run.worker._assignment.partitions.items()
+        each for place, each in run.worker.assignment.partitions.items()
         if place.partition == 0 and place.topic == topic
     )  # fmt: skip
     world.wait(run, "it", lambda: partition.paused)

@@ -32,7 +32,7 @@ def reading(world, *topics, source=READS):
 
 
 def counts(run, topic):
-    return sum(place.topic == topic for place in run.worker._assignment.partitions)
+    return sum(place.topic == topic for place in run.worker.assignment.partitions)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -81,8 +81,8 @@ def test_what_a_transaction_has_parked_is_waited_for_until_it_can_be_read(
         run = start(target, until=until)
         world.wait(run, "the other one", lambda: world.lag("in") == 0)
         seen = len(looks)
-        world.wait(run, "some looks", lambda: len(looks) > seen + 5 or run.worker._ended.is_set())
-        assert not run.worker._ended.is_set()
+        world.wait(run, "some looks", lambda: len(looks) > seen + 5 or run.worker.ended.is_set())
+        assert not run.worker.ended.is_set()
     assert run.worker.await_termination(60)
     assert handled(world) == ["1", "2"]
 
@@ -163,7 +163,7 @@ def test_records_that_are_gone_while_it_runs(world, start, choice):
     world.send("in", b"0")
     run = start(target, max_in_flight=1)
     world.wait(run, "the first", lambda: handled(world) == ["0"])
-    (partition,) = run.worker._assignment.partitions.values()
+    (partition,) = run.worker.assignment.partitions.values()
     world.wait(run, "it is held back", lambda: partition.paused)
     world.send("in", *[b"%d" % number for number in range(1, 8)])
     delete_up_to(world, 5)
@@ -289,7 +289,7 @@ def test_a_slow_handler_holds_back_its_partition_and_no_other(world, start):
     run = start(target, max_in_flight=100)
     slow, fast = world.places("in")
     world.wait(run, "the fast one", lambda: _is_at(world, fast, 10_000))
-    held = run.worker._assignment.partitions[slow]
+    held = run.worker.assignment.partitions[slow]
     assert held.paused
     assert held.in_flight <= 100 + 1001  # what one turn may read
     (world.folder / "go").touch()
@@ -317,7 +317,7 @@ def test_large_records_are_held_back_by_their_bytes(world, start):
     world.send("in", *[b"%03d" % number + b"x" * 200_000 for number in range(200)])
     run = start(target, max_bytes_in_flight=1_000_000)
     world.wait(run, "its partition", lambda: run.worker.assigned == 1)
-    (partition,) = run.worker._assignment.partitions.values()
+    (partition,) = run.worker.assignment.partitions.values()
     world.wait(run, "it is held back", lambda: partition.paused)
     # At most what librdkafka had fetched for one turn, however much is in the topic.
     assert partition.bytes_in_flight < 25_000_000

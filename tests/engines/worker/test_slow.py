@@ -94,7 +94,7 @@ def test_one_that_comes_back_after_its_time_out_runs_nothing_more(world, start):
     world.wait(run, "all", lambda: world.lag("in") == 0)
     (lost,) = [
         thread
-        for thread in run.worker._executor._threads
+        for thread in run.worker.executor._threads
         if thread.ident == world.notes()[0]["thread"]
     ]
     (world.folder / "go").touch()

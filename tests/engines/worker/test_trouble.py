@@ -110,7 +110,7 @@ class Refusing:
 def test_refused_commits_are_tried_again_and_end_nothing(world, start, caplog):
     target = world.app(NOTES.format(choices=""))
     run = start(target)
-    commits = run.worker._member.commits
+    commits = run.worker.member.commits
     commits._consumer = Refusing(commits._consumer, 3)
     world.send("in", *[b"%d" % number for number in range(100)])
     world.wait(run, "all", lambda: world.lag("in") == 0)
@@ -237,9 +237,9 @@ def test_a_partition_that_starts_again_waits_for_handlers_that_still_run(world, 
     world.publisher.publish([Write(world.topic("in"), b"key", value) for value in (b"1", b"2")])
     run = start(target)
     world.wait(run, "the first", lambda: len(world.notes()) == 1)
-    partitions = run.worker._assignment.partitions
+    partitions = run.worker.assignment.partitions
     (before,) = [each for each in partitions.values() if each.delay is None]
-    run.worker._member.loop.ask(lambda: run.worker._member.reopening.set_aside([before]))
+    run.worker.member.loop.ask(lambda: run.worker.member.reopening.set_aside([before]))
 
     def reopened():
         now = partitions.get(before.place)
@@ -275,7 +275,7 @@ def test_a_partition_that_goes_and_comes_back_while_work_is_in_flight(world, sta
     )  # fmt: skip
     first = start(target, max_in_flight=2)
     world.wait(first, "all in flight", lambda: len(world.notes()) == 6)
-    (held_back,) = {each.paused for each in first.worker._assignment.partitions.values()}
+    (held_back,) = {each.paused for each in first.worker.assignment.partitions.values()}
     assert held_back
     contexts = first.worker.app.handlers[topic].call.__globals__["contexts"]
     held = list(contexts)
@@ -284,7 +284,7 @@ def test_a_partition_that_goes_and_comes_back_while_work_is_in_flight(world, sta
     world.wait(second, "the work, again", lambda: len(world.notes()) == 9)
     for context in held:
         context.ack()
-    mine = {place for place in first.worker._assignment.partitions if place.topic == topic}
+    mine = {place for place in first.worker.assignment.partitions if place.topic == topic}
     moved = next(place for place in world.places("in") if place not in mine)
     second.stop()
     world.wait(first, "both", lambda: first.worker.assigned == 2)
@@ -311,7 +311,7 @@ def test_a_handler_that_takes_longer_than_the_poll_interval_disturbs_nobody(worl
         partitions=1,
     )
     world.send("in", b"slow")
-    run = start(target)
+    run = start(target, revoke_wait="2s")
     world.wait(run, "its end", lambda: world.lag("in") == 0)
     assert run.worker.counting.rebalances == {"assigned": 1}
     run.stop()
@@ -365,7 +365,7 @@ def test_a_name_that_another_worker_takes_ends_the_first_with_a_sentence(world, 
     world.wait(first, "its partitions", lambda: first.worker.ready)
     second = start(target, instance="twin")
     world.wait(second, "its partitions", lambda: second.worker.ready)
-    world.wait(None, "the end of the first", first.worker._ended.is_set)
+    world.wait(None, "the end of the first", first.worker.ended.is_set)
     with pytest.raises(Exception, match="--instance"):
         first.worker.check()
     world.send("in", b"1")

@@ -1,1 +1,1 @@
-"""Debezium on Kafka Connect, from the ordinary jars: what the relay is compared with."""
+"""Kafka Connect from its jars: with Debezium, which the relay is compared with, or with a sink."""

@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
+from cdc.standalone import Standalone
 from redrive.local import Stack
-from redrive.local.jars import fetch
-from redrive.local.java import find_java
-from redrive.local.processes import Identity, alive, end, last_lines, spawn
-from redrive.local.tcp_ports import free
-from redrive.local.waiting import wait_until
 
-HERE: Final = Path(__file__).parent
-DOCUMENT: Final = HERE.parents[2] / "docs" / "reference" / "relay.md"
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "reference" / "relay.md"
 NAME: Final = "shop-outbox"
 
 
-class Connect:
-    """One worker and one connector; ends with the block."""
+class Connect(Standalone):
+    """Debezium on the outbox of a database."""
 
     def __init__(self, stack: Stack, database: str, folder: Path, **changes: str) -> None:
-        self._folder = folder
-        self._port = free()
-        self._log = folder / "connect.log"
-        worker = documented("worker.properties") | {
-            "bootstrap.servers": stack.bootstrap,
-            "listeners": f"http://127.0.0.1:{self._port}",
-            "plugin.discovery": "service_load",  # twice as fast to start
-            "offset.storage.file.filename": str(folder / "offsets"),
-        }
+        worker = documented("worker.properties") | {"bootstrap.servers": stack.bootstrap}
         connector = documented("outbox.properties") | {
             "name": NAME,
             "database.hostname": "127.0.0.1",
@@ -43,60 +28,7 @@ class Connect:
             "slot.name": f"slot_{database}",
             **changes,
         }
-        self._files = [_written(folder / "worker.properties", worker)]
-        self._files.append(_written(folder / "outbox.properties", connector))
-        self._process: Identity | None = None
-
-    def __enter__(self) -> Self:
-        jars = fetch("debezium", coordinates=HERE / "jars.xml")
-        import redrive.local
-
-        log4j = Path(redrive.local.__file__).with_name("log4j2.xml")
-        command = [str(find_java()), "-Xmx512m", f"-Dlog4j2.configurationFile={log4j}"]
-        command += ["-cp", ":".join(map(str, jars))]
-        command += ["org.apache.kafka.connect.cli.ConnectStandalone", *map(str, self._files)]
-        self._process = spawn(command, self._log)
-        try:
-            self.wait_for_state("RUNNING")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            end([self._process], ())
-
-    def pause(self) -> None:
-        self._ask("pause", "PUT")
-        self.wait_for_state("PAUSED")
-
-    def resume(self) -> None:
-        self._ask("resume", "PUT")
-
-    def wait_for_state(self, state: str) -> None:
-        """Until its only task is in that state."""
-
-        def reached() -> bool:
-            if not alive(self._process):
-                return True
-            answer = self._ask("status", "GET")
-            assert '"state":"FAILED"' not in answer, answer
-            return answer.count(f'"state":"{state}"') == 2
-
-        in_time = wait_until(reached, 120)
-        assert in_time, f"not {state}; its log ends with:{last_lines(self._log)}"
-        assert alive(self._process), f"Connect ended:{last_lines(self._log)}"
-
-    def _ask(self, what: str, method: str) -> str:
-        place = f"/connectors/{NAME}/{what}"
-        try:
-            connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
-            with closing(connection):
-                connection.request(method, place)
-                return connection.getresponse().read().decode()
-        except (HTTPException, OSError):
-            return ""
+        super().__init__("debezium", folder, worker, connector)
 
 
 def documented(file: str) -> dict[str, str]:
@@ -113,8 +45,3 @@ def documented_sql() -> str:
     shown = re.search(r"```sql\n(create publication.*?)```", DOCUMENT.read_text(), re.DOTALL)
     assert shown is not None
     return shown[1]
-
-
-def _written(file: Path, settings: dict[str, str]) -> Path:
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    return file

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from redrive.engines.fencing import fence_off
+from redrive.engines.fencing import side_by_side
 from redrive.engines.offset_reset import is_of_another
 from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
@@ -123,7 +123,7 @@ class CommittedOffsets:
             self._progress.commit(marked)
             done = marked
         else:
-            done = fence_off(marked, lambda place: self._put_fenced(place, marked[place]))
+            done = side_by_side(marked, lambda place: self._put_fenced(place, marked[place]))
         now = self._clock.now()
         self._since.update(dict.fromkeys(done, now))
         return done

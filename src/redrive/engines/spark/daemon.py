@@ -17,6 +17,7 @@ _OF_TASKS: Final = "pyspark.worker"
 _NEEDED: Final = (
     "pyarrow",
     "pyspark.sql.pandas.serializers",
+    "redrive.engines.spark.dead.source",
     "redrive.engines.spark.frames.sink",
     "redrive.engines.spark.source",
     "redrive.engines.spark.task",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from redrive.engines.figures import Figures
-from redrive.engines.words import Lane, Until
+from redrive.engines.words import LaneName, Until
 from redrive.ports import Clock
 
 
@@ -17,13 +17,13 @@ class Run(Protocol):
     def figures(self) -> Figures: ...
 
     @property
-    def lanes(self) -> tuple[Lane, ...]: ...
+    def lanes(self) -> tuple[LaneName, ...]: ...
 
-    def status(self, lane: Lane) -> Mapping[str, Any]: ...
+    def status(self, lane: LaneName) -> Mapping[str, Any]: ...
 
-    def start_lane(self, lane: Lane) -> None: ...
+    def start_lane(self, lane: LaneName) -> None: ...
 
-    def end_lane(self, lane: Lane) -> None: ...
+    def end_lane(self, lane: LaneName) -> None: ...
 
 
 Ending = Callable[[], bool]
@@ -74,7 +74,11 @@ class Empty:
 
     def __call__(self) -> bool:
         """Whether nothing waits any more."""
-        lanes: list[Lane] = ["main", *(lane for lane in self._run.lanes if lane != "main"), "main"]
+        lanes: list[LaneName] = [
+            "main",
+            *(lane for lane in self._run.lanes if lane != "main"),
+            "main",
+        ]
         if self._seen and self._seen[-1] > self._clock.now():
             self._seen = []  # the clock was set back: what was seen cannot be compared with it
         since = self._seen[-1] if self._seen else 0

@@ -29,7 +29,7 @@ from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.statuses import Statuses
 from redrive.engines.spark.under_way import UnderWay
-from redrive.engines.words import Lane, Until, unfinished
+from redrive.engines.words import LaneName, Until, unfinished
 from redrive.errors import RedriveError
 from redrive.logs import Repeats
 from redrive.processing.outcomes.causes import Seen
@@ -68,14 +68,14 @@ class Handle:
         spec: Spec,
         spark: SparkSession,
         *,
-        lanes: tuple[Lane, ...],
+        lanes: tuple[LaneName, ...],
         until: Until = "stopped",
         trigger: int | None = None,
     ) -> None:
         self.app = app
         self.figures = Figures()
-        self.queries: dict[Lane, StreamingQuery | FrameQuery] = {}
-        self.lanes: tuple[Lane, ...] = lanes
+        self.queries: dict[LaneName, StreamingQuery | FrameQuery] = {}
+        self.lanes: tuple[LaneName, ...] = lanes
         self._spec = spec
         self._spark = spark
         self._trigger = trigger
@@ -83,11 +83,11 @@ class Handle:
         self._causes = CauseLog(app.name)
         self._troubles = Repeats()
         self._how_it_ended = asked_of(spark)
-        self._began = time()
+        self._began: dict[LaneName, float] = {}
         self._under_way = UnderWay(spec.batch_deadline / 1000)
         self._fatal = ""
         self._planner_ends = PlannerEnds()
-        self._nothing_done: dict[Lane, int] = {}
+        self._nothing_done: dict[LaneName, int] = {}
         self._stopping = False
         self._lock = threading.RLock()
         self._pause = threading.Event()
@@ -104,9 +104,8 @@ class Handle:
         while monotonic() < end and any(map(self._is_busy, list(self.queries))):
             self._pause.wait(HANDLE_POLL)
         self._look_again(min(end, monotonic() + LAST_LOOK_WAIT))
-        with self._lock:
-            for lane in self.queries:
-                self.end_lane(lane)
+        for query in list(self.queries.values()):
+            query.stop()  # without the lock: it waits for a batch, which may want to stop the run
         self._causes.sum_up()
         self._forget()
 
@@ -130,19 +129,19 @@ class Handle:
                 raise RunError(f"the run did not get that far within {timeout:.0f} s")
             self._pause.wait(HANDLE_POLL)
 
-    def status(self, lane: Lane) -> dict[str, Any]:
-        """What the planner of a lane saw last; empty before it has planned."""
-        return self._statuses.read(lane)
+    def status(self, lane: LaneName) -> dict[str, Any]:
+        """What the planner of a lane saw last; before it has planned, that nothing was seen."""
+        return self._statuses.read(lane) or ({"unseen": True} if lane in self.lanes else {})
 
-    def share(self, lane: Lane) -> Ahead:
+    def share(self, lane: LaneName) -> Ahead:
         """What is ahead in a lane: all of it is this run's."""
         return Ahead(**self.status(lane).get("ahead", {}))
 
-    def heard(self, lane: Lane) -> float:
-        """When the planner of a lane last planned; before it has, when the run began."""
-        return self._statuses.heard(lane) or self._began
+    def heard(self, lane: LaneName) -> float:
+        """When the planner of a lane last planned; before it has, when the lane began."""
+        return self._statuses.heard(lane) or self._began.get(lane, time())
 
-    def batch_seconds(self, lane: Lane) -> float | None:
+    def batch_seconds(self, lane: LaneName) -> float | None:
         """For how long a lane's batch has been under way; None: there is none."""
         return self._under_way.seconds(lane)
 
@@ -170,11 +169,13 @@ class Handle:
         """Raise the error that ended the run, if one did; log what is news."""
         self._under_way.warn()
         self._causes.tick()
-        for lane, query in list(self.queries.items()):
+        for lane in self.lanes:
             self._statuses.tell_news(lane)
             self._fatal = self._fatal or self.status(lane).get("fatal", "")
-            if not self._fatal and (error := query.exception()) is not None:
-                self._note_end(lane, error)
+        for lane, query in list(self.queries.items()):
+            # Spark has the error of a query before the query is over, and its name free after that.
+            if not self._fatal and not query.isActive:
+                self._note_end(lane, query)
         if self._fatal:
             self.stop(OTHER_LANE_WAIT)
             raise RunError(self._fatal)
@@ -185,18 +186,25 @@ class Handle:
 
     # How it runs
 
-    def start_lane(self, lane: Lane) -> None:
+    def start_lane(self, lane: LaneName) -> None:
         """Start the query of a lane, unless the run is being stopped."""
+        from pyspark.errors import PySparkException
+
         with self._lock:
-            if not self._stopping:
-                is_frame = self.app.frame_handler is not None
+            if self._stopping:
+                return
+            self._began.setdefault(lane, time())
+            is_frame = self.app.frame_handler is not None
+            try:
                 self.queries[lane] = self._frames(lane) if is_frame else self._query(lane)
+            except PySparkException as error:
+                self._fatal = f"the {lane} lane did not start: {spark_session.last_line(error)}"
 
-    def end_lane(self, lane: Lane) -> None:
-        """Stop the query of a lane; what it runs is cancelled."""
-        self.queries[lane].stop()
+    def end_lane(self, lane: LaneName) -> None:
+        """Stop the query of a lane that has done its part; what it runs is cancelled."""
+        self.queries.pop(lane).stop()
 
-    def _query(self, lane: Lane) -> StreamingQuery:
+    def _query(self, lane: LaneName) -> StreamingQuery:
         self._spark.dataSource.register(source(self._spec, lane))
         rows = self._spark.readStream.format(source_name(self._spec, lane)).load()
         writer = (
@@ -208,7 +216,7 @@ class Handle:
             writer = writer.trigger(processingTime=f"{self._trigger} milliseconds")
         return writer.start()
 
-    def _frames(self, lane: Lane) -> FrameQuery:
+    def _frames(self, lane: LaneName) -> FrameQuery:
         # Spark's rows cannot be held until they are due: what is planned is due.
         spec = replace(self._spec, horizon=0)
         frame_session.prepare(self._spark)
@@ -227,7 +235,7 @@ class Handle:
             trigger=self._trigger,
         )
 
-    def _run_batch(self, lane: Lane, batch: DataFrame, number: int) -> None:
+    def _run_batch(self, lane: LaneName, batch: DataFrame, number: int) -> None:
         self._spark.sparkContext.setJobDescription(
             f"redrive {self.app.name}: {lane} lane, {number}"
         )
@@ -253,7 +261,7 @@ class Handle:
         self._note_reports(lane, reports)
         self._pause.wait(self._wait_after(lane, reports))
 
-    def _wait_after(self, lane: Lane, reports: list[dict[str, Any]]) -> float:
+    def _wait_after(self, lane: LaneName, reports: list[dict[str, Any]]) -> float:
         """Seconds until the next batch: the last may only have found that nothing is due.
 
         The planner goes by the broker's time. Where the clock of whoever parked a record was ahead,
@@ -268,7 +276,7 @@ class Handle:
         times = self._nothing_done[lane] = self._nothing_done.get(lane, 0) + 1
         return float(min(FAILED_BATCH_WAIT, NOTHING_DONE_WAIT * 2 ** min(times, 10)))
 
-    def _note_reports(self, lane: Lane, reports: list[dict[str, Any]]) -> None:
+    def _note_reports(self, lane: LaneName, reports: list[dict[str, Any]]) -> None:
         if self._forget.alive:
             News.of(reports, self._slots()).write(self._spec.batch_file(lane))
         for report in reports:
@@ -290,7 +298,16 @@ class Handle:
         except Exception:  # noqa: BLE001 -- Spark's own: the last one known is used
             return 0
 
-    def _note_end(self, lane: Lane, error: Exception) -> None:
+    def _note_end(self, lane: LaneName, query: StreamingQuery | FrameQuery) -> None:
+        error = query.exception()
+        if self._stopping and (error is None or not spark_session.cause(error)):
+            return
+        if error is None:
+            self._fatal = (
+                f"the {lane} lane ended: its query was stopped, and not by this run; nothing is"
+                " lost: start it again, and stop it by its handle"
+            )
+            return
         log.debug("the %s lane ended", lane, exc_info=error)
         late = spark_session.never_came(error)
         if why := spark_session.cause(error) or self._why_over(lane, late=late):
@@ -300,21 +317,25 @@ class Handle:
             log.warning("%s lane: its planner did not start within Spark's ten seconds", lane)
         else:
             log.warning("%s lane: its planner died; started again", lane)
+        query.stop()  # returns when Spark has forgotten it: the next one has its name
         self.start_lane(lane)
 
-    def _why_over(self, lane: Lane, *, late: bool) -> str:
+    def _why_over(self, lane: LaneName, *, late: bool) -> str:
         if late:
             return self._planner_ends.was_late(lane, time(), self.heard(lane))
         return self._planner_ends.died(lane, time())
 
     def _has_ended(self) -> bool:
-        ended = not any(query.isActive for query in list(self.queries.values()))
-        if not ended and not self._is_over():
+        """Whether it was stopped, or has reached its end: queries that ended prove nothing."""
+        if self._stopping:
+            return not any(query.isActive for query in list(self.queries.values()))
+        if self.lanes and not self._is_over():
             return False
-        if not ended and self.refused:  # it was to end with all of it done
+        if self.refused:  # it was to end with all of it done
             self._fatal = unfinished(self.refused, self.refusal)
             self.check()
         self.stop()
+        self.check()  # the last batches may have failed
         return True
 
     def _request_stop(self) -> None:
@@ -327,14 +348,14 @@ class Handle:
         """What is parked can be reported afterwards, as it is after the last task of both lanes."""
         now = WallClock().now()
         while self._forget.alive and monotonic() < end:
-            looking = [lane for lane, query in self.queries.items() if query.isActive]
+            looking = [lane for lane, query in list(self.queries.items()) if query.isActive]
             if self._trigger or all(self.status(lane).get("at", 0) > now for lane in looking):
                 break
             self._pause.wait(HANDLE_POLL)
 
-    def _is_busy(self, lane: Lane) -> bool:
+    def _is_busy(self, lane: LaneName) -> bool:
         """Between two batches it is not: the next plan finds that the run is being stopped."""
-        query = self.queries[lane]
-        if not query.isActive or self.status(lane).get("stopped"):
+        query = self.queries.get(lane)  # another thread may just have ended it
+        if query is None or not query.isActive or self.status(lane).get("stopped"):
             return False
         return bool(query.status["isTriggerActive"])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from time import time
 from typing import Any, Protocol
 
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.serving import Health
 from redrive.tuning import PLANNER_SILENCE
 
@@ -26,7 +26,7 @@ class Run(Protocol):
     """A run, as far as its health goes; a handle is one."""
 
     @property
-    def queries(self) -> Mapping[Lane, Query]: ...
+    def queries(self) -> Mapping[LaneName, Query]: ...
 
     @property
     def stopping(self) -> bool: ...
@@ -36,13 +36,13 @@ class Run(Protocol):
         """Seconds between the starts of two batches, at least."""
         ...
 
-    def status(self, lane: Lane) -> Mapping[str, Any]: ...
+    def status(self, lane: LaneName) -> Mapping[str, Any]: ...
 
-    def heard(self, lane: Lane) -> float:
+    def heard(self, lane: LaneName) -> float:
         """When the planner of a lane last planned, in seconds since 1970."""
         ...
 
-    def batch_seconds(self, lane: Lane) -> float | None:
+    def batch_seconds(self, lane: LaneName) -> float | None:
         """For how long a lane's batch has been under way; None: there is none."""
         ...
 
@@ -53,7 +53,7 @@ def checks(run: Run) -> dict[str, Health]:
 
 
 def not_live(run: Run) -> str:
-    """Why it should be started again; empty: it need not be."""
+    """Why it should be restarted; empty if it should not."""
     if run.stopping:
         return ""
     for lane, query in list(run.queries.items()):
@@ -61,7 +61,7 @@ def not_live(run: Run) -> str:
             return f"the query of the {lane} lane has ended"
         silence = time() - run.heard(lane)
         if silence > PLANNER_SILENCE + run.trigger and run.batch_seconds(lane) is None:
-            return f"nothing was heard of the planner of the {lane} lane for {silence:.0f} s"
+            return f"the planner of the {lane} lane has been silent for {silence:.0f} s"
     return ""
 
 

@@ -92,7 +92,7 @@ def _report(lost: dict[str, Any], end: str) -> str:
         how = end.partition("\n")[0] or "Spark does not say how"
         report["trouble"] = (
             f"a task was lost with the records from {_shortened(where)} on ({_shortened(how)}):"
-            " they run again, and it counts against none of them"
+            " they run again, and no attempt is counted"
         )
     return json.dumps(report)
 

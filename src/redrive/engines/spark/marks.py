@@ -9,12 +9,13 @@ for progress in its successor of the same name.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 from redrive.engines.offset_reset import is_of_another
 from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError
+from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.transactional_producer import FencedError, TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.progress.notes import RUN, TOPIC, noted, with_note
@@ -23,10 +24,15 @@ from redrive.record import TopicPartition
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.engines.spark.spec import Spec
+    from redrive.kafka.admin import Admin
     from redrive.ports import Progress
 
 OLD_MARK: Final = "redrive-run:"
 """How versions before this one marked a run: once, beside an offset of the dead topic."""
+
+
+REWIND: Final = "rewind-"
+"""What the mark of a rewind has behind its time: runs that are under way stop for it, too."""
 
 
 class RivalError(RedriveError):
@@ -38,25 +44,44 @@ def labelled(position: Position, *, topic_id: str, run: str) -> Position:
     return with_note(with_note(position, RUN, run), TOPIC, topic_id)
 
 
-def new_run(now: int, found: Iterable[Position]) -> str:
+def new_run(now: int, found: Iterable[Position], kind: str = "") -> str:
     """A name for a run, newer than all that have left their mark, whatever the clocks say."""
     newest = max((_order(noted(each, RUN))[0] for each in found), default=0)
-    return f"{max(now, newest + 1)}-{uuid.uuid4().hex[:12]}"
+    return f"{max(now, newest + 1)}-{kind}{uuid.uuid4().hex[:12]}"
 
 
 def check(app: str, run: str, found: Iterable[Position]) -> None:
     """See that this is the newest run of the app: a RivalError says that it is not."""
     newest = max((noted(each, RUN) for each in found), key=_order, default="")
     if _order(newest) > _order(run):
-        raise taken_over(app)
+        raise rewound(app) if REWIND in newest else taken_over(app)
 
 
-def look(app: str, run: str, place: TopicPartition, progress: Progress) -> None:
-    """The same for a task, before it fences anybody off: by its partition and its topic's first.
+def with_firsts(places: Iterable[TopicPartition]) -> set[TopicPartition]:
+    """These and the first partitions of their topics.
 
     A planner marks the first partition of each topic before it has anything run.
     """
-    check(app, run, progress.committed({place, TopicPartition(place.topic, 0)}).values())
+    found = {*places}
+    return found | {TopicPartition(place.topic, 0) for place in found}
+
+
+def look(app: str, run: str, places: Collection[TopicPartition], progress: Progress) -> None:
+    """The same for a task, by its partitions and the first ones of their topics."""
+    check(app, run, progress.committed(with_firsts(places)).values())
+
+
+def progress_of(spec: Spec, app: str, admin: Admin, seen: Progress) -> KafkaProgress:
+    """The progress for a run, which commits only while it is the newest one, as far as is seen.
+
+    Without transactions nobody fences off a task whose handlers take long: it would move on what a
+    newer run, or a rewind, has put back meanwhile.
+    """
+
+    def check_newest(places: Collection[TopicPartition]) -> None:
+        look(app, spec.run, places, seen)
+
+    return KafkaProgress(spec.settings, app, admin=admin, check=check_newest)
 
 
 def producer(
@@ -64,10 +89,13 @@ def producer(
 ) -> TransactionalProducer:
     """A task's producer, which fences off whoever had the partition before.
 
-    A task that is left over from an earlier run must not fence off those of this one.
+    A task that is left over from an earlier run must not fence off those of this one. And whoever
+    came between may have put the progress back: what this task would go on from is not true then.
     """
-    look(app, spec.run, place, progress)
-    return TransactionalProducer(spec.settings, app, place)
+    look(app, spec.run, [place], progress)
+    made = TransactionalProducer(spec.settings, app, place)
+    look(app, spec.run, [place], progress)
+    return made
 
 
 def reached(place: TopicPartition, topic_id: str, progress: Progress) -> Position | None:
@@ -91,8 +119,7 @@ def explained(
     if not isinstance(error, FencedError):
         return error
     try:
-        for place in places:
-            look(app, run, place, progress)
+        look(app, run, [*places], progress)
     except RedriveError as found:
         return found
     return RedriveError(
@@ -106,6 +133,14 @@ def taken_over(app: str) -> RivalError:
     return RivalError(
         f"another run of the app {app} on Spark has begun and taken over:"
         " this one stops; the other one runs whatever was not committed"
+    )
+
+
+def rewound(app: str) -> RivalError:
+    """What a run says whose app's progress was put back while it ran."""
+    return RivalError(
+        f"the progress of the app {app} was put back by `redrive rewind` while this run was"
+        " active: this one stops; start it again to handle the records from there on"
     )
 
 

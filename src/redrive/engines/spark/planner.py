@@ -24,8 +24,9 @@ from redrive.engines.spark.poison_pill import PoisonSearch
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.refused_ranges import RefusedRanges
 from redrive.engines.spark.spec import Spec
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.kafka.errors import MissingTopicError, NoLeaderError
+from redrive.parked_rules import ParkedRule, opened_to
 from redrive.ports import Position
 from redrive.processing.progress.notes import without_notes
 from redrive.record import TopicPartition, partitions_of
@@ -60,7 +61,7 @@ class PlannersLog(Protocol):
 class Status:
     """What a planner saw last; the driver reads it from a file."""
 
-    lane: Lane
+    lane: LaneName
     planned: int = 0
     """How often it has planned: one more each time."""
     at: int = 0
@@ -96,7 +97,7 @@ class Planner:
         self,
         app: App,
         spec: Spec,
-        lane: Lane,
+        lane: LaneName,
         *,
         log: PlannersLog,
         progress: Progress,
@@ -104,10 +105,12 @@ class Planner:
         clock: Clock,
         fence: Callable[[TopicPartition], Fence] | None = None,
         refusing: Ask = lambda _: {},
+        rules: Callable[[], tuple[ParkedRule, ...]] = lambda: (),
     ) -> None:
         """With `fence`, what it commits itself is fenced as what tasks commit.
 
-        `refusing` says which topics take no writes at all.
+        `refusing` says which topics take no writes at all, `rules` what operators have said about
+        parked records.
         """
         self._app = app
         self._spec = spec
@@ -129,6 +132,7 @@ class Planner:
         self._search = PoisonSearch()
         self._died: list[Mapping[str, Any]] = []
         self._refused = RefusedRanges(refusing, clock)
+        self._rules = rules
         self._not_now: set[TopicPartition] = set()
         """Those of them that are not worth a try."""
         self._slots = 0
@@ -151,12 +155,22 @@ class Planner:
         ends = {place: view.end for place, view in views.items()}
         ahead = self._ahead(now, starts, ends)
         self._note(now, ahead)
+        rules = self._rules() if self._lane == "retry" else ()
         if self._lane == "retry":
-            ends = {place: starts[place].offset + each.due for place, each in ahead.items()}
+            due = {place: starts[place].offset + each.due for place, each in ahead.items()}
+            ends = {place: self._opened(place, rules, at, ends[place]) for place, at in due.items()}
         ends = self._up_to_goal(starts, ends)
         ends |= {place: starts[place].offset for place in self._not_now & starts.keys()}
         found = ranges.ahead(starts, ends, self._delays, self._spec.max_records, self._ids())
+        found = [each._replace(rules=rules) for each in found] if rules else found
         return self._search.tasks(found, self._spec.tasks(self._lane, self._slots))
+
+    def _opened(
+        self, place: TopicPartition, rules: tuple[ParkedRule, ...], due: int, end: int
+    ) -> int:
+        """Where a range ends: what is due, or what operators let run now."""
+        topic_id, _ = self._topics[place.topic]
+        return max(due, min(opened_to(rules, place, topic_id), end)) if rules else due
 
     def _up_to_goal(
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]
@@ -264,7 +278,7 @@ class Planner:
         self._refused.forget(name)
 
     def _note_recreated(self, topic: str, when: str) -> None:
-        self._report_loss([data_loss.recreated(topic, when)])
+        self._report_loss([data_loss.recreated_sentence(topic, when)])
         self._recreated.add(topic)
         self._offsets.forget(topic)
         self._refused.forget(topic)

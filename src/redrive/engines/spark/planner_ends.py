@@ -7,7 +7,7 @@ anything but a busy driver, and is tried for longer than one that dies.
 
 from __future__ import annotations
 
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.tuning import MOST_PLANNER_DEATHS, PLANNER_DEATHS_WITHIN, PLANNER_START_PATIENCE
 
 
@@ -15,16 +15,16 @@ class PlannerEnds:
     """How the planners of one run ended."""
 
     def __init__(self) -> None:
-        self._deaths: dict[Lane, list[float]] = {}
-        self._late_since: dict[Lane, float] = {}
+        self._deaths: dict[LaneName, list[float]] = {}
+        self._late_since: dict[LaneName, float] = {}
 
-    def died(self, lane: Lane, now: float) -> str:
+    def died(self, lane: LaneName, now: float) -> str:
         """Why this death ends the run; nothing, if another planner is started."""
         recent = [each for each in self._deaths.get(lane, ()) if each > now - PLANNER_DEATHS_WITHIN]
         self._deaths[lane] = [*recent, now]
         return "its planner dies again and again" if len(recent) >= MOST_PLANNER_DEATHS else ""
 
-    def was_late(self, lane: Lane, now: float, heard: float) -> str:
+    def was_late(self, lane: LaneName, now: float, heard: float) -> str:
         """The same for one that did not start in time; `heard`: when the lane last had a plan."""
         since = self._late_since.get(lane, now)
         if heard > since:

@@ -13,7 +13,7 @@ from redrive.engines import preflight
 from redrive.engines.spark import marks, spark_session
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.spec import Spec
-from redrive.engines.words import From, Lane, Until
+from redrive.engines.words import From, LaneName, Until
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.renewal import renew
@@ -38,7 +38,7 @@ def start(
     max_records_per_batch: int = 500_000,
     trigger: Duration | None = None,
     until: Until = "stopped",
-    lanes: tuple[Lane, ...] = ("main", "retry"),
+    lanes: tuple[LaneName, ...] = ("main", "retry"),
     new_app: bool = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
@@ -46,9 +46,9 @@ def start(
 ) -> Handle:
     """Run an app in this Spark session: `start(spark, "shop:app")`.
 
-    Settings come from the arguments, then the app, the environment and `redrive.toml`. How is
-    logged is said for Spark's Python processes: in this one it is yours to configure. `new_app`
-    says that it is a new app, and not one that had another name.
+    Settings come from the arguments, then the app, the environment and `redrive.toml`. `log_level`
+    and `log_format` are for Spark's Python processes; logging in this process is yours.
+    `new_app=True` confirms that the app is new, not renamed.
     """
     app, settings = preflight.load(target, "spark", arguments)
     spark_session.check(spark)
@@ -86,6 +86,7 @@ def start(
         handle.see_slots()  # not before: the first job waits for executors, nothing else does
         for lane in handle.lanes[:1] if until == "once" else handle.lanes:
             handle.start_lane(lane)
+        handle.check()
     except BaseException:
         handle.stop(0)
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from redrive.parked_rules import ParkedRule
 from redrive.ports import Position
 from redrive.processing.progress import done_beyond
 from redrive.record import TopicPartition
@@ -25,6 +26,8 @@ class Range(NamedTuple):
     """Of the topic for which it was planned: another of the same name may come after it."""
     search: Literal["", "alone", "proven"] = ""
     """alone: to see whether it kills its Python worker; proven: its record does, bury it."""
+    rules: tuple[ParkedRule, ...] = ()
+    """What operators have said about parked records when it was planned."""
 
     @property
     def place(self) -> TopicPartition:

@@ -22,6 +22,7 @@ from redrive.app import App
 from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
 from redrive.delivery.units import Units
+from redrive.engines.spark import marks
 from redrive.engines.spark.process_cache import ProcessCache
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError
@@ -31,6 +32,7 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
 from redrive.logs import log_to_stderr
+from redrive.ports import Clock
 from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher, Sink
 from redrive.processing.execution.collector import tune_collector
@@ -41,26 +43,37 @@ from redrive.processing.processor import PartitionProcessor
 from redrive.tuning import PROCESS_TO_CLOSE
 
 
-@dataclass
-class Runtime:
-    """One app in one process."""
+@dataclass(kw_only=True)
+class Clients:
+    """The clients of one app in one process."""
 
     app: App
-    run: str
-    clock: WallClock
-    log: KafkaLog
+    clock: Clock
+    kafka_log: KafkaLog
     progress: KafkaProgress
     marks: KafkaProgress
     """The same, for whoever only wants to know which run committed last."""
     publisher: KafkaPublisher
+    known_topics: set[str] = field(default_factory=set)
+    """Topics that were found to take writes."""
+
+    def close(self) -> None:
+        """Let go of the clients."""
+        for each in (self.kafka_log, self.progress, self.marks, self.publisher):
+            each.close()
+
+
+@dataclass(kw_only=True)
+class Runtime(Clients):
+    """One app in one process: its clients, and what runs its handlers."""
+
+    run: str
     scope: Scope
     topic_ids: dict[str, str]
     dispatcher: Dispatcher
     executor: Executor
     sinks: dict[PartitionProcessor, Sink]
     """Where the outcomes of each partition of the task under way go."""
-    known_topics: set[str] = field(default_factory=set)
-    """Topics that were found to take writes."""
     units: Units | None = None
     """How lots run, where the app's delivery has a database."""
     deaths: list[BaseException] = field(default_factory=list)
@@ -73,8 +86,7 @@ class Runtime:
         finally:
             if self.units is not None:
                 self.units.close()
-            for each in (self.log, self.progress, self.marks, self.publisher):
-                each.close()
+            super().close()
 
 
 log: Final = logging.getLogger("redrive.spark")
@@ -131,8 +143,7 @@ def load(spec: Spec, *, strict: bool = False) -> App:
 
     If its text is not the driver's nevertheless, that is an error if `strict` is said.
     """
-    if spec.folder and os.path.isdir(spec.folder) and spec.folder not in sys.path:  # noqa: PTH112 -- a plain test
-        sys.path.insert(0, spec.folder)
+    reach(spec.folder)
     older = sources.differing(spec.sources)
     if older:
         sources.forget(list(spec.sources))
@@ -144,6 +155,12 @@ def load(spec: Spec, *, strict: bool = False) -> App:
             raise ConfigurationError(told)
         log.warning("%s: it has changed since the run started; the new version runs here", told)
     return app
+
+
+def reach(folder: str) -> None:
+    """Have modules of a folder of the driver's found, if this machine can see it."""
+    if folder and os.path.isdir(folder) and folder not in sys.path:  # noqa: PTH112 -- a plain test
+        sys.path.insert(0, folder)
 
 
 def log_here(spec: Spec) -> None:
@@ -173,13 +190,14 @@ def _make(spec: Spec) -> Runtime:
     resources = Resources(app)
     executor = _executor(app, scope, resources, units)
     executor.start(dispatcher)
+    seen = KafkaProgress(spec.settings, app.name, admin=admin, stable=False)
     return Runtime(
         app=app,
         run=spec.run,
         clock=clock,
-        log=KafkaLog(spec.settings, app.name, admin=admin),
-        progress=KafkaProgress(spec.settings, app.name, admin=admin),
-        marks=KafkaProgress(spec.settings, app.name, admin=admin, stable=False),
+        kafka_log=KafkaLog(spec.settings, app.name, admin=admin),
+        progress=marks.progress_of(spec, app.name, admin, seen),
+        marks=seen,
         publisher=publisher,
         scope=scope,
         topic_ids=topic_ids,

@@ -52,7 +52,7 @@ class Slice:
         self.committed = start
         self.trouble = ""
         """Why it cannot be read any further, if it cannot."""
-        self._batches = runtime.log.batches(
+        self._batches = runtime.kafka_log.batches(
             each.place, start.offset, each.end, size=RANGE_WINDOW // 4, wait=0
         )
         self._is_read = False

@@ -40,6 +40,6 @@ def enough_slots(spark: SparkSession) -> int:
     if found < _LEAST:
         raise ConfigurationError(
             f"Spark has {found} task slot: the main and the retry lane need one each; use"
-            " local[2] or more"
+            " local[2, 4] or more"
         )
     return found

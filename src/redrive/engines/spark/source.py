@@ -17,13 +17,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from redrive.clock import WallClock
-from redrive.engines.spark import lost_tasks
+from redrive.engines.rules_watch import RulesWatch
+from redrive.engines.spark import lost_tasks, marks
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.planner import Planner, Status
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load, log_here
 from redrive.engines.spark.spec import Spec
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.errors import ConfigurationError, DataLossError, RedriveError
 from redrive.kafka.admin import Admin
 from redrive.kafka.errors import MissingTopicError, NotAllowedError
@@ -41,7 +42,7 @@ SCHEMA: Final = "report string"
 _FATAL: Final = (RivalError, DataLossError, ConfigurationError, MissingTopicError)
 
 
-def source(spec: Spec, lane: Lane) -> type[DataSource]:
+def source(spec: Spec, lane: LaneName) -> type[DataSource]:
     """The data source of one lane of one run."""
 
     class RedriveSource(DataSource):
@@ -60,7 +61,7 @@ def source(spec: Spec, lane: Lane) -> type[DataSource]:
     return RedriveSource
 
 
-def source_name(spec: Spec, lane: Lane) -> str:
+def source_name(spec: Spec, lane: LaneName) -> str:
     """Sources of several runs in one session do not meet."""
     return f"redrive-{lane}-{spec.run}"
 
@@ -68,7 +69,7 @@ def source_name(spec: Spec, lane: Lane) -> str:
 class Reader(DataSourceStreamReader):
     """Plans batches, and runs their tasks."""
 
-    def __init__(self, spec: Spec, lane: Lane) -> None:
+    def __init__(self, spec: Spec, lane: LaneName) -> None:
         self._spec = spec
         self._lane = lane
         self._planner: Planner | None = None
@@ -171,16 +172,19 @@ class Reader(DataSourceStreamReader):
         app = load(self._spec)
         app.check("spark")
         admin = Admin(self._spec.settings, patience=PLANNER_PATIENCE)
+        kafka_log = KafkaLog(self._spec.settings, app.name, admin=admin)
+        seen = KafkaProgress(self._spec.settings, app.name, admin=admin, stable=False)
         return Planner(
             app,
             self._spec,
             self._lane,
-            log=KafkaLog(self._spec.settings, app.name, admin=admin),
-            progress=KafkaProgress(self._spec.settings, app.name, admin=admin),
+            log=kafka_log,
+            progress=marks.progress_of(self._spec, app.name, admin, seen),
             has_members=lambda: admin.has_members(app.name),
             clock=WallClock(),
             fence=self._fence(app.name) if app.guarantee.transactional else None,
             refusing=lambda topics: refusing(admin, topics),
+            rules=RulesWatch(app, kafka_log).look,
         )
 
     def _fence(self, app: str) -> Callable[[TopicPartition], TransactionalProducer]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.config import Settings
-from redrive.engines.words import From, Lane, Until
+from redrive.engines.words import From, LaneName, Until
 from redrive.logs import LogOptions
 from redrive.tuning import RETRY_HORIZON
 
@@ -47,7 +47,7 @@ class Spec:
     inbox_ttl: int | None = None
     """How long ids are remembered, in milliseconds; None: for ever."""
 
-    def tasks(self, lane: Lane, slots: int = 0) -> int:
+    def tasks(self, lane: LaneName, slots: int = 0) -> int:
         """How many tasks a lane may have at once: the retry lane a quarter of the slots."""
         slots = slots or self.slots
         retry = max(1, slots // 4)
@@ -58,10 +58,10 @@ class Spec:
         """Once it exists, nothing new is planned, and tasks end at their next commit."""
         return Path(self.scratch) / "stop"
 
-    def batch_file(self, lane: Lane) -> Path:
+    def batch_file(self, lane: LaneName) -> Path:
         """What became of the last batch of a lane, for its planner."""
         return Path(self.scratch) / f"batch-{lane}.json"
 
-    def status_file(self, lane: Lane) -> Path:
+    def status_file(self, lane: LaneName) -> Path:
         """What the planner of a lane saw last."""
         return Path(self.scratch) / f"status-{lane}.json"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from redrive.engines.spark.spec import Spec
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 
 log: Final = logging.getLogger("redrive.spark")
 
@@ -18,13 +18,13 @@ class Statuses:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._last: dict[Lane, dict[str, Any]] = {}
-        self._heard: dict[Lane, float] = {}
-        self._trouble: dict[Lane, str] = {}
-        self._refusal: dict[Lane, str] = {}
+        self._last: dict[LaneName, dict[str, Any]] = {}
+        self._heard: dict[LaneName, float] = {}
+        self._trouble: dict[LaneName, str] = {}
+        self._refusal: dict[LaneName, str] = {}
         self._told: set[str] = set()
 
-    def read(self, lane: Lane) -> dict[str, Any]:
+    def read(self, lane: LaneName) -> dict[str, Any]:
         """What the planner of a lane saw last; empty before it has planned."""
         try:
             self._last[lane] = json.loads(self._spec.status_file(lane).read_text())
@@ -32,7 +32,7 @@ class Statuses:
             pass
         return self._last.get(lane, {})
 
-    def heard(self, lane: Lane) -> float | None:
+    def heard(self, lane: LaneName) -> float | None:
         """When a planner last wrote what it saw, in seconds since 1970; None: it has not yet."""
         try:
             self._heard[lane] = self._spec.status_file(lane).stat().st_mtime
@@ -40,7 +40,7 @@ class Statuses:
             pass
         return self._heard.get(lane)
 
-    def tell_news(self, lane: Lane) -> None:
+    def tell_news(self, lane: LaneName) -> None:
         """Log troubles that came or went, and records that are gone."""
         status = self.read(lane)
         self._tell_trouble(lane, status)
@@ -61,7 +61,7 @@ class Statuses:
                     "%s lane: the broker had lost the committed offset %s: restored", lane, place
                 )
 
-    def _tell_refusal(self, lane: Lane, status: Mapping[str, Any]) -> None:
+    def _tell_refusal(self, lane: LaneName, status: Mapping[str, Any]) -> None:
         refusal, before = status.get("refusal", ""), self._refusal.get(lane, "")
         if refusal and refusal != before:
             log.error("%s lane: %s; the records that need it stay where they are", lane, refusal)
@@ -69,7 +69,7 @@ class Statuses:
             log.warning("%s lane: writes are accepted again", lane)
         self._refusal[lane] = refusal
 
-    def _tell_trouble(self, lane: Lane, status: Mapping[str, Any]) -> None:
+    def _tell_trouble(self, lane: LaneName, status: Mapping[str, Any]) -> None:
         trouble, before = status.get("trouble", ""), self._trouble.get(lane, "")
         if trouble and not before:
             log.warning("%s lane waits: %s", lane, trouble)

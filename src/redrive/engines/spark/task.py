@@ -24,6 +24,7 @@ from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task_report import SliceReport, TaskReport, blamed, refuse, untouched
 from redrive.errors import RedriveError
 from redrive.kafka.transactional_producer import TransactionalProducer
+from redrive.numbers import counted
 from redrive.ports import Position
 from redrive.processing.execution.executors import InlineExecutor
 from redrive.processing.execution.long_running import LongRunning
@@ -292,8 +293,8 @@ class Task:
         units = self.runtime.units
         if units is not None and units.held_up:
             raise RedriveError(
-                f"{units.held_up} record(s) stay where they are, because not even alone can they be"
-                " committed"
+                f"{counted(units.held_up, 'record stays', 'records stay')} behind, as committing"
+                " fails even for a single record"
             )
 
     def _waits_for_acks(self) -> bool:
@@ -303,10 +304,8 @@ class Task:
     # Beginning and end
 
     def _fence_off(self, ranges: Sequence[Range]) -> dict[TopicPartition, TransactionalProducer]:
-        """Fence off whoever had the partitions before, where the app uses transactions."""
-        if not self.runtime.app.guarantee.transactional:
-            return {}
-        return fence_off([each.place for each in ranges], self._producer)
+        """Fence off whoever had the partitions before."""
+        return fence_off(self.runtime.app, [each.place for each in ranges], self._producer)
 
     def _open(self, each: Range, producer: TransactionalProducer | None) -> None:
         rt = self.runtime
@@ -314,7 +313,8 @@ class Task:
         if producer is not None:
             # Only now that the others are fenced off: how far did they come?
             start = max(start, marks.reached(each.place, each.topic_id, rt.progress) or start)
-        rt.topic_ids[each.topic] = each.topic_id or rt.log.topic_id(each.topic)
+        rt.topic_ids[each.topic] = each.topic_id or rt.kafka_log.topic_id(each.topic)
+        rt.scope.parked_rules = each.rules  # those of a task are the same for all its ranges
         if producer is None:
             opened = Slice(rt, each, start, most_bytes=self._most_bytes)
             rt.sinks[opened.processor] = self._delivery.add

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.tuning import BATCH_GRACE
 
 log: Final = logging.getLogger("redrive.spark")
@@ -36,12 +36,12 @@ class UnderWay:
     def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
         self._deadline = deadline
         self._clock = clock
-        self._batches: dict[Lane, _Batch] = {}
-        self._begun: set[Lane] = set()
+        self._batches: dict[LaneName, _Batch] = {}
+        self._begun: set[LaneName] = set()
         """Lanes of which a batch has ended: their Python processes have started."""
 
     @contextmanager
-    def batch(self, lane: Lane, number: int) -> Iterator[None]:
+    def batch(self, lane: LaneName, number: int) -> Iterator[None]:
         """Note that a batch is under way within the block."""
         patience = self._deadline + BATCH_GRACE
         mine = self._batches[lane] = _Batch(number, self._clock(), patience)
@@ -52,7 +52,7 @@ class UnderWay:
             if self._batches.get(lane) is mine:  # the lane may have been started again meanwhile
                 del self._batches[lane]
 
-    def seconds(self, lane: Lane) -> float | None:
+    def seconds(self, lane: LaneName) -> float | None:
         """For how long a lane's batch has been under way; None: there is none."""
         batch = self._batches.get(lane)
         return None if batch is None else self._clock() - batch.since

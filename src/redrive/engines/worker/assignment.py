@@ -1,6 +1,7 @@
 """Assignment: the partitions this worker has, and what happens when they come and go.
 
-All of it runs in the poll thread, inside librdkafka's callbacks.
+All of it runs in the poll thread, inside callbacks of librdkafka. What else that thread does goes
+on: `meanwhile` is called while something is waited for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from redrive.errors import RedriveError
 from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.ports import Position
 from redrive.record import TopicPartition
+from redrive.threads import Looking, attending
 from redrive.tuning import FINISH_LOOK_EVERY
 
 if TYPE_CHECKING:
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     from redrive.engines.worker.commits import Commits
     from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.delivery_thread import DeliveryThread
+    from redrive.engines.worker.rooms import Rooms
     from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.processing.calls.scope import Scope
     from redrive.processing.dispatcher import Dispatcher
+    from redrive.processing.order.key_gate import KeyGate
 
 log: Final = logging.getLogger("redrive.worker")
 
@@ -45,9 +49,11 @@ class Assignment:
         delivering: DeliveryThread,
         start_offsets: StartOffsets,
         counting: Counting,
+        rooms: Rooms,
         revoke_wait: float,
         on_trouble: Callable[[RedriveError], None],
         on_postponed: Callable[[list[TopicPartition]], None],
+        meanwhile: Callable[[], None],
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.settled = False
@@ -65,10 +71,12 @@ class Assignment:
         self._delivering = delivering
         self._start_offsets = start_offsets
         self._counting = counting
+        self.rooms = rooms
         self.revoke_wait = revoke_wait
         """Seconds that running work has to end when its partition goes."""
         self._on_trouble = on_trouble
         self._on_postponed = on_postponed
+        self._meanwhile = meanwhile
 
     # librdkafka calls these
 
@@ -79,8 +87,10 @@ class Assignment:
         found, foreign = self._sorted_out(places(assigned))
         log.info("assigned: %s", ", ".join(map(str, found)) or "nothing more")
         try:
-            producers = self._start_offsets.fence_off(found)
-            starts = self._start_offsets.find(found)
+            with attending(self._meanwhile, every=FINISH_LOOK_EVERY, name="redrive-assigned"):
+                producers = self._start_offsets.fence_off(found)
+                starts = self._start_offsets.find([*found, *self.rooms.of(found)])
+                gates = self.rooms.gates(starts)
         except RedriveError as error:
             if isinstance(error, BrokerError) and not isinstance(error, NotAllowedError):
                 log.warning("%s: looking again for where the partitions start", error)
@@ -93,40 +103,54 @@ class Assignment:
                 consumer.incremental_unassign(assigned)
             return
         consumer.incremental_assign(
-            [kafkas(place, Position(starts[place].offset)) for place in found] + foreign
+            [kafkas(place, Position(start.offset)) for place, start in starts.items()] + foreign
         )
         consumer.pause(foreign)
         # librdkafka remembers that a partition was paused, also when it was away meanwhile.
-        consumer.resume([kafkas(place) for place in found])
-        for place in found:
-            self.open(place, starts[place], producers.get(place))
+        consumer.resume([kafkas(place) for place in starts])
+        for place, start in starts.items():
+            self.open(place, start, producers.get(place), gates.get(place))
 
     def on_revoke(self, consumer: Any, revoked: list[Any]) -> None:
         """Partitions go: end what runs, commit, forget."""
         self._counting.rebalances["revoked"] += 1
         self.foreign.difference_update(places(revoked))
-        found = [each for place in places(revoked) if (each := self.partitions.get(place))]
+        found = self._with_rooms(revoked)
         log.info("revoked: %s", ", ".join(str(each.place) for each in found) or "nothing")
         self.finish(found, self.revoke_wait)
         for each in found:
             self.close(each)
-        consumer.incremental_unassign(revoked)
+        consumer.incremental_unassign(self._and_rooms(revoked, found))
 
     def on_lost(self, consumer: Any, gone: list[Any]) -> None:
         """Others have them already: whatever was under way no longer counts."""
         self._counting.rebalances["lost"] += 1
         self.settled = False
         self.foreign.difference_update(places(gone))
-        found = [each for place in places(gone) if (each := self.partitions.get(place))]
+        found = self._with_rooms(gone)
         log.warning("lost: %s", ", ".join(str(each.place) for each in found) or "nothing")
         for each in found:
             self.close(each)
-        consumer.incremental_unassign(gone)
+        consumer.incremental_unassign(self._and_rooms(gone, found))
+
+    def _with_rooms(self, going: list[Any]) -> list[Partition]:
+        """What is here of partitions that go, and of those that follow them."""
+        all_of_them = self.rooms.with_followers(places(going), self.partitions)
+        return [each for place in all_of_them if (each := self.partitions.get(place))]
+
+    @staticmethod
+    def _and_rooms(going: list[Any], found: list[Partition]) -> list[Any]:
+        named = set(places(going))
+        return [*going, *(kafkas(each.place) for each in found if each.place not in named)]
 
     # What they are made of
 
     def open(
-        self, place: TopicPartition, start: Position, producer: TransactionalProducer | None
+        self,
+        place: TopicPartition,
+        start: Position,
+        producer: TransactionalProducer | None,
+        gate: KeyGate | None = None,
     ) -> Partition:
         """Take up a partition."""
         each = Partition(
@@ -135,6 +159,7 @@ class Assignment:
             start,
             delay=self._app.delay_of(place.topic),
             topic_id=self._scope.topic_ids[place.topic],
+            gate=gate,
         )
         each.committed = None  # written down at once: "latest" must not mean a later time
         self.partitions[place] = each
@@ -155,20 +180,27 @@ class Assignment:
         until = began + seconds
         for each in partitions:
             self._dispatcher.withdraw(each.processor)
-        while monotonic() < until and any(each.processor.lots for each in partitions):
-            threading.Event().wait(FINISH_LOOK_EVERY)
+        looking = Looking(self._meanwhile, FINISH_LOOK_EVERY)
+        while (now := monotonic()) < until and any(each.processor.lots for each in partitions):
+            threading.Event().wait(min(looking.seconds, until - now))
+            looking()
         self._dispatcher.tick()  # for what is done of lots that still run
         late = [str(each.place) for each in partitions if each.processor.lots]
         if late and seconds:  # else it was said by whoever has waited
             log.warning(
-                "%s: handlers are still running after %.1f s, and nobody waits any longer: their"
-                " records run again, and whatever they still do here is discarded",
+                "%s: handlers are still running after %.1f s; no longer waiting for them: their"
+                " records run again, and their results here are ignored",
                 ", ".join(late),
                 monotonic() - began,
             )
-        self._delivering.finish(partitions, max(until, monotonic() + 1))
+        self._delivering.finish(partitions, max(until, monotonic() + 1), self._meanwhile)
         if not self._app.guarantee.transactional:
-            self.commits.commit_now(partitions, until if last else None)
+            with attending(self._meanwhile, every=FINISH_LOOK_EVERY, name="redrive-revoked"):
+                self.commits.commit_now(partitions, until if last else None)
+
+    def note_committed(self, each: Partition, position: Position) -> None:
+        """Note that a commit is durable: keys may have waited for it."""
+        self._dispatcher.committed(each.processor, position)
 
     def close(self, each: Partition) -> None:
         """Forget a partition."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from redrive.engines.worker.reader import kafkas
 from redrive.kafka.errors import is_not_allowed
+from redrive.ports import Position
 from redrive.record import TopicPartition
 from redrive.threads import run_within
 from redrive.tuning import (
@@ -38,10 +39,18 @@ _THREAD: Final = "redrive-commit"
 class Commits:
     """Commits what is complete. Only the poll thread uses it."""
 
-    def __init__(self, consumer: Consumer, mode: Commit, counting: Counting) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        mode: Commit,
+        counting: Counting,
+        *,
+        on_committed: Callable[[Partition, Position], None] = lambda *_: None,
+    ) -> None:
         self._consumer = consumer
         self._immediate = mode == "immediate"
         self._counting = counting
+        self._on_committed = on_committed
         self._sent: deque[float] = deque()
         self._last = 0.0
         self._troubled = False
@@ -90,6 +99,7 @@ class Commits:
         for each, one in known:
             if error is None and one.error is None:
                 each.acknowledged = one.offset
+                self._on_committed(each, Position(one.offset, one.metadata or ""))
         if refused is not None:
             known.sort(key=lambda one: one[1].error is None)  # the first one is named
             self._failed(refused, [each for each, _ in known])

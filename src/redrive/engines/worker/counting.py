@@ -9,7 +9,7 @@ from threading import local
 from typing import TYPE_CHECKING, Final
 
 from redrive.engines.figures import Figures
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.metrics import Buckets
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Counting:
     def ended(self, processor: PartitionProcessor, outcome: Outcome | int) -> None:
         """Count an outcome that is durable, or so many records that are done."""
         kind, count = ("done", outcome) if isinstance(outcome, int) else (outcome.kind, 1)
-        lane: Lane = "main" if processor.delay is None else "retry"
+        lane: LaneName = "main" if processor.delay is None else "retry"
         if count:
             self.figures.count(lane, processor.partition.topic, kind, count)
         if not isinstance(outcome, int):

@@ -10,11 +10,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from redrive.delivery.flush import FlushDelivery
-from redrive.threads import OnDeath, start_thread
+from redrive.threads import Looking, OnDeath, start_thread
 from redrive.tuning import DELIVERY_IDLE, DELIVERY_POLL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.partition import Partition
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from redrive.ports import Clock, Publisher
     from redrive.processing.outcomes.report import Report
     from redrive.processing.processor import PartitionProcessor
+
+    Meanwhile = Callable[[], None]
+    """What the poll thread has to do between two looks."""
 
 
 class DeliveryThread(Protocol):
@@ -54,7 +57,7 @@ class DeliveryThread(Protocol):
         """Let go of a partition."""
         ...
 
-    def finish(self, partitions: list[Partition], until: float) -> None:
+    def finish(self, partitions: list[Partition], until: float, meanwhile: Meanwhile) -> None:
         """Wait until what was taken is durable or refused; gives up at that monotonic time."""
         ...
 
@@ -109,12 +112,13 @@ class FlushThread:
     def forget(self, partition: Partition) -> None:
         """Let go of a partition: what comes of its records late no longer counts."""
 
-    def finish(self, partitions: list[Partition], until: float) -> None:
+    def finish(self, partitions: list[Partition], until: float, meanwhile: Meanwhile) -> None:
         """Wait until what was taken is durable or refused; gives up at that monotonic time."""
         del partitions  # reports are settled in the order in which they came
-        mark = self._delivery.added
+        mark, looking = self._delivery.added, Looking(meanwhile, DELIVERY_POLL)
         while self._delivery.settled < mark and self._thread.is_alive() and monotonic() < until:
-            threading.Event().wait(DELIVERY_POLL)
+            threading.Event().wait(looking.seconds)
+            looking()
 
     def close(self, seconds: float) -> bool:
         """End, once nothing is on its way any more; whether that was within the time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.delivery_thread import DeliveryThread
     from redrive.engines.worker.options import Options
     from redrive.engines.worker.start_offsets import StartOffsets
+    from redrive.engines.worker.subscription import Subscription
     from redrive.ports import Clock
     from redrive.processing.calls.scope import Scope
     from redrive.processing.dispatcher import Dispatcher
@@ -40,7 +41,7 @@ log: Final = logging.getLogger("redrive.worker")
 class GroupMember:
     """A consumer of the app's group. A worker has one; it makes another when its name is refused.
 
-    Only the poll thread uses it, but for `loop.ask` and `reopening.look_at`.
+    Only the poll thread uses it, but for `loop.ask` and `reopening.reopen_recreated`.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class GroupMember:
         settings: Settings,
         options: Options,
         name: str | None,
-        topics: Collection[str],
+        topics: Subscription,
         scope: Scope,
         dispatcher: Dispatcher,
         delivering: DeliveryThread,
@@ -69,7 +70,9 @@ class GroupMember:
         config = worker_config(settings, app.name, options.protocol, name)
         config["on_commit"] = self._on_commit
         self._consumer: Consumer = make_handle(Consumer, config, self._on_error)
-        self.commits = Commits(self._consumer, app.commit or "batch", counting)
+        self.commits = Commits(
+            self._consumer, app.commit or "batch", counting, on_committed=assignment.note_committed
+        )
         assignment.commits = self.commits
         self.loop = Loop(
             app=app,
@@ -96,7 +99,7 @@ class GroupMember:
     def join(self) -> None:
         """Join the group; also again, for topics that have been added."""
         self._consumer.subscribe(
-            list(self._topics),
+            self._topics.shared_out,
             on_assign=self._assignment.on_assign,
             on_revoke=self._assignment.on_revoke,
             on_lost=self._assignment.on_lost,
@@ -123,6 +126,11 @@ class GroupMember:
             return True
         log.warning("the group's coordinator does not answer: the session has to time out")
         return False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its consumer is being closed, or is: nobody may use it any more."""
+        return self._end is not None
 
     def ended_within(self, seconds: float) -> bool:
         """End it, once however often this is called; whether that was within the time.

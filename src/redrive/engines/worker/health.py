@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.serving import Health
 
 
@@ -19,7 +19,7 @@ class Run(Protocol):
     @property
     def stopping(self) -> bool: ...
 
-    def status(self, lane: Lane) -> dict[str, object]: ...
+    def status(self, lane: LaneName) -> dict[str, object]: ...
 
 
 def checks(worker: Run) -> dict[str, Health]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.engines.ahead import Ahead, Dues, Place
 from redrive.engines.figures import Batch, drained
-from redrive.engines.words import Lane, Until
+from redrive.engines.words import LaneName, Until
 from redrive.errors import RedriveError
 from redrive.record import TopicPartition, partitions_of
 from redrive.threads import OnDeath, start_thread
@@ -26,10 +26,12 @@ from redrive.tuning import (
 
 if TYPE_CHECKING:
     from redrive.app import App
+    from redrive.engines.rules_watch import RulesWatch
     from redrive.engines.worker.assignment import Assignment
     from redrive.engines.worker.counting import Counting
     from redrive.engines.worker.partition import Partition
     from redrive.engines.worker.rejoining import Rejoining
+    from redrive.engines.worker.retention_watch import RetentionWatch
     from redrive.engines.worker.subscription import Subscription
     from redrive.kafka.log import KafkaLog
     from redrive.kafka.progress import KafkaProgress
@@ -57,6 +59,8 @@ class LagMonitor:
         clock: Clock,
         until: Until,
         rejoining: Rejoining,
+        rules: RulesWatch,
+        retention: RetentionWatch,
         on_death: OnDeath,
         waiting: Callable[[], int],
         on_topics: Callable[[Mapping[str, str]], None],
@@ -75,19 +79,21 @@ class LagMonitor:
         self._clock = clock
         self._until: Until = until
         self._rejoining = rejoining
+        self._rules = rules
+        self._retention = retention
         self._waiting = waiting
         self._on_topics = on_topics
         self._on_growth = on_growth
         self._on_missing = on_missing
         self._grown_at = monotonic()
-        self._status: dict[Lane, dict[str, Any]] = {"main": {}, "retry": {}}
-        self._shares: dict[Lane, Ahead] = {"main": Ahead(), "retry": Ahead()}
+        self._status: dict[LaneName, dict[str, Any]] = {"main": {}, "retry": {}}
+        self._shares: dict[LaneName, Ahead] = {"main": Ahead(), "retry": Ahead()}
         self._dues = Dues(kafka_log.appended_since)
         self._trouble = ""
         self._lost: list[str] = []
-        self._goals: dict[Lane, Ends] = {}
+        self._goals: dict[LaneName, Ends] = {}
         self._calm: int | None = None
-        self._told: dict[Lane, Counter[str]] = {}
+        self._told: dict[LaneName, Counter[str]] = {}
         self._told_at = monotonic()
         self._closing = threading.Event()
         self._on_death = on_death
@@ -102,11 +108,11 @@ class LagMonitor:
             self._assignment.ends |= {p: 0 for p in ends if self._lane(p) == "retry"}
         self._thread = start_thread(self._run, name="redrive-looking", on_death=self._on_death)
 
-    def status(self, lane: Lane) -> dict[str, Any]:
+    def status(self, lane: LaneName) -> dict[str, Any]:
         """What was seen last; `ahead` is of all partitions of the app."""
         return self._status[lane]
 
-    def in_flight(self) -> dict[Lane, int]:
+    def in_flight(self) -> dict[LaneName, int]:
         """How many records are in flight now, by lane."""
         partitions = list(self._assignment.partitions.values())
         return {
@@ -114,7 +120,7 @@ class LagMonitor:
             for lane in self._status
         }
 
-    def share(self, lane: Lane) -> Ahead:
+    def share(self, lane: LaneName) -> Ahead:
         """What is ahead in the partitions that this worker has."""
         return self._shares[lane]
 
@@ -149,25 +155,37 @@ class LagMonitor:
         every = LOOK_EVERY if self._until == "stopped" else LOOK_EVERY_WHEN_ENDING
         while not self._closing.wait(every):
             try:
-                self._look_for_topics()
-                self._rejoining.look(*self.look())
+                self._rules.look()
+                self._measure()
+                self._retention.look()
             except RedriveError as error:
                 if self._closing.is_set():
                     return
                 if not self._trouble:
                     log.warning("%s; still trying", error)
                 self._trouble = str(error)
-            except Exception:
-                if self._until != "stopped":
-                    raise  # who else would end it?
-                # A mistake of ours; the work itself goes on without these figures.
-                log.exception("measuring the lag failed")
             else:
                 if self._trouble:
                     log.warning("Kafka answers again")
                 self._trouble = ""
             for status in self._status.values():
                 status["trouble"] = self._trouble
+
+    def _measure(self) -> None:
+        try:
+            self._look_for_topics()
+            ends, positions = self.look()
+            assigned = self._topics.shared_out
+            self._rejoining.look(
+                {p: end for p, end in ends.items() if p.topic in assigned}, positions
+            )
+        except RedriveError:
+            raise
+        except Exception:
+            if self._until != "stopped":
+                raise  # who else would end it?
+            # A mistake of ours; the work itself goes on without these figures.
+            log.exception("measuring the lag failed")
 
     def _look_for_topics(self) -> None:
         """Read delay topics that came while it ran: a version that was taken back parks there."""
@@ -284,7 +302,7 @@ class LagMonitor:
         if self._reached("retry", positions) or self._stuck(goals, positions):
             self.over.set()
 
-    def _reached(self, lane: Lane, positions: Mapping[TopicPartition, int]) -> bool:
+    def _reached(self, lane: LaneName, positions: Mapping[TopicPartition, int]) -> bool:
         return all(positions.get(place, 0) >= goal for place, goal in self._goals[lane].items())
 
     def _due_by(self, now: int) -> Ends:
@@ -330,7 +348,7 @@ class LagMonitor:
         figures = self._counting.figures
         return sum(sum(figures.counts(lane).values()) for lane in figures.lanes)
 
-    def _lane(self, place: TopicPartition) -> Lane:
+    def _lane(self, place: TopicPartition) -> LaneName:
         return "retry" if place.topic in self._topics.delays else "main"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections.abc import Callable
 from math import inf
 from time import monotonic
@@ -74,7 +75,7 @@ class Loop:
         self._options = options
         self._on_gone = on_gone
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._gives_back = any(
+        self._gives_back = app.ordering == "strict" or any(
             isinstance(handler.retry.first, GiveBack) for handler in app.handlers.values()
         )
 
@@ -100,6 +101,7 @@ class Loop:
             # While one is given back, records before the end may have been passed over.
             if place in partitions and not partitions[place].processor.goes_back:
                 partitions[place].reached(end)
+                self._dispatcher.reached(partitions[place].processor, end)
         for error, about in errors:
             self._judge(error, about)
         self._serve()
@@ -107,21 +109,29 @@ class Loop:
             self._seek()
         self._hold_back()
 
-    def drain(self, seconds: float, meanwhile: Command) -> bool:
-        """Begin nothing new, wait for what runs and for acknowledgements; whether all ended."""
+    def drain(self, seconds: float, meanwhile: Command, *, polls: bool = True) -> bool:
+        """Begin nothing new, wait for what runs and for acknowledgements; whether all ended.
+
+        Without `polls` the consumer is being closed, and whoever does that commits.
+        """
         until = monotonic() + seconds
         partitions = self._assignment.partitions
         self._dispatcher.pause()
-        self._backpressure.pause(list(partitions.values()))
+        if polls:
+            self._backpressure.pause(list(partitions.values()))
         while monotonic() < until and self._is_busy():
             self.polled_at = monotonic()
             self._dispatcher.tick()
-            self._reader.read(POLL)  # nothing comes but the group's affairs
-            self._serve()
+            if polls:
+                self._reader.read(POLL)  # nothing comes but the group's affairs
+                self._serve()
+            else:
+                threading.Event().wait(POLL)
             meanwhile()
         ended = not self._is_busy()
         left = max(0.0, until - monotonic())
-        self._assignment.finish(list(partitions.values()), left, last=True)
+        if polls:
+            self._assignment.finish(list(partitions.values()), left, last=True)
         return ended
 
     def _serve(self) -> None:
@@ -136,9 +146,9 @@ class Loop:
                 self._judge(*self._commits.not_allowed)
 
     def _is_busy(self) -> bool:
-        return self._dispatcher.running > 0 or any(
-            each.processor.unacked for each in self._assignment.partitions.values()
-        )
+        # A list: while the consumer is being closed, another thread lets go of them.
+        partitions = list(self._assignment.partitions.values())
+        return self._dispatcher.running > 0 or any(each.processor.unacked for each in partitions)
 
     def _patience(self) -> float:
         """How long the poll may wait: not past the time of a record that is due."""
@@ -190,18 +200,18 @@ class Loop:
         if name in _MISSING and place is not None and self._app.can_do_without(place.topic):
             return  # whoever looks at topics has said it
         if name == "_MAX_POLL_EXCEEDED":
-            log.warning("this worker did not poll for too long (was it suspended?): it joins again")
+            log.warning("this worker did not poll for too long (was it suspended?): rejoining")
             return
         if _is(error, _UNRELEASED):
             raise NameInUseError(
-                f"this worker's name is still in use in the group {self._app.name}: it waits until"
-                " the session of whoever had it has timed out (or give it its own --instance)"
+                f"this worker's name is still in use in the group {self._app.name}: waiting for"
+                " the previous session to time out (or set another --instance)"
             )
         if _is(error, _FENCED):
             if monotonic() - self._out_of_reach_at < FENCED_BY_ITSELF_WITHIN:
                 raise NameInUseError(
-                    "brokers were out of reach, and since then the group"
-                    f" {self._app.name} takes this worker for another one: it joins again"
+                    f"brokers were out of reach, and the group {self._app.name} no longer"
+                    " recognises this worker: rejoining"
                 )
             raise BrokerError(
                 f"another worker uses this one's name in the group {self._app.name}: give each its"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from redrive.engines.worker.locks import folder_of, hold_first
+from redrive.tuning import MOST_INSTANCES
 
-_MOST: Final = 10_000
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -36,7 +36,7 @@ class Membership:
         if given is not None or dynamic:
             return
         folder = folder or folder_of("workers")
-        held = hold_first(folder, (f"{app}-{number}" for number in range(_MOST)))
+        held = hold_first(folder, (f"{app}-{number}" for number in range(MOST_INSTANCES)))
         if held is None:
             raise OSError(f"no free name for a worker in {folder}")
         name, self._held = held

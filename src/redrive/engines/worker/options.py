@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from redrive.durations import Duration, milliseconds
 from redrive.engines.words import From, Until
 from redrive.errors import ConfigurationError
 from redrive.tuning import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT
 
+if TYPE_CHECKING:
+    from redrive.app import App
+    from redrive.config import Settings
+
+_POLL_INTERVAL: Final = "max.poll.interval.ms"
+_POLL_INTERVAL_DEFAULT: Final = 300_000
+"""librdkafka's own."""
 GroupProtocol = Literal["classic", "consumer"]
 """Kafka's group protocols: the one all brokers know, and the one of Kafka 4."""
 
@@ -20,10 +27,10 @@ class Options:
     """How a worker runs: the options of `redrive run --engine worker`, for programs."""
 
     start_from: From = "earliest"
-    """Where source topics without progress begin: `"earliest"` or `"latest"`."""
+    """Where to start reading source topics without committed offsets: `"earliest"`, `"latest"`."""
     until: Until = "stopped"
-    """When it ends by itself: `"stopped"` never, `"once"` after what is there and due, `"empty"`
-    when nothing is ahead or parked any more."""
+    """When it ends by itself. `"stopped"`: never; `"once"`: when what is there and due is handled;
+    `"empty"`: when there is no lag and nothing is parked."""
     protocol: GroupProtocol = "classic"
     """Kafka's group protocol: `"classic"`, or `"consumer"`, which needs Kafka 4."""
     instance: str | None = None
@@ -37,11 +44,12 @@ class Options:
     drain: Duration = "30s"
     """How long running work has to end when the worker is stopped."""
     revoke_wait: Duration = "10s"
-    """How long running work has to end when its partition goes to another worker."""
+    """How long running work has to end when its partition goes to another worker: shorter than
+    `max.poll.interval.ms`, since the worker does not poll meanwhile."""
     new_app: bool = False
-    """Whether it is known to be a new app, and not one that had another name."""
+    """Confirms that this is a new app, not a renamed one."""
     one_core: bool = False
-    """Whether it keeps to one core: for handlers that wait, on many threads."""
+    """Whether it keeps to one core: faster if many handler threads mostly wait."""
 
     def __post_init__(self) -> None:
         if problems := list(_mistakes(self)):
@@ -56,6 +64,32 @@ class Options:
     def revoke_seconds(self) -> float:
         """`revoke_wait` as a number."""
         return milliseconds(self.revoke_wait) / 1000
+
+
+def check_revoke_wait(options: Options, settings: Settings) -> None:
+    """Refuse a wait in which the group takes the worker for dead: the poll thread does it."""
+    given = settings.librdkafka.get(_POLL_INTERVAL, _POLL_INTERVAL_DEFAULT)
+    try:
+        most = int(str(given))
+    except ValueError:
+        raise ConfigurationError(
+            f"{_POLL_INTERVAL} under librdkafka is {given!r}; it must be a number of milliseconds"
+        ) from None
+    if options.revoke_seconds * 1000 >= most:
+        raise ConfigurationError(
+            f"revoke_wait is {options.revoke_wait}, but {_POLL_INTERVAL} is {most}: the worker"
+            " does not poll while it waits for revoked partitions, and would drop out of its group;"
+            f" make revoke_wait shorter, or set {_POLL_INTERVAL} under librdkafka"
+        )
+
+
+def check_order(options: Options, app: App) -> None:
+    """Refuse an end that a run in strict order might never come to."""
+    if options.until == "once" and app.ordering == "strict":
+        raise ConfigurationError(
+            f'app "{app.name}": a run that ends with what is due (--once) cannot keep strict order:'
+            " records would have to run that wait behind one that is not due; use --until-empty"
+        )
 
 
 def _mistakes(options: Options) -> Iterator[str]:

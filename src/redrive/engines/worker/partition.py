@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redrive.delivery.transaction_buffer import TransactionBuffer
     from redrive.ports import Position
     from redrive.processing.calls.scope import Scope
+    from redrive.processing.order.key_gate import KeyGate
     from redrive.record import Record, TopicPartition
 
 
@@ -31,6 +32,7 @@ class Partition:
         *,
         delay: int | None,
         topic_id: str = "",
+        gate: KeyGate | None = None,
     ) -> None:
         self.place = place
         self.topic_id = topic_id
@@ -38,7 +40,7 @@ class Partition:
         self.delay = delay
         self.start = start
         self.tracker = AckTracker(start)
-        self.processor = PartitionProcessor(scope, place, self.tracker, delay=delay)
+        self.processor = PartitionProcessor(scope, place, self.tracker, delay=delay, gate=gate)
         self.committed: Position | None = start
         self.acknowledged: int | None = None
         """The offset of the commit that was answered last."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from redrive.numbers import counted
 from redrive.tuning import REJOIN_AGAIN_AFTER, STALLED_AFTER
 
 if TYPE_CHECKING:
@@ -126,14 +127,15 @@ def why_rejoin(
     unassigned = nobodys(places, members)
     if unassigned:
         counts = Counter(place.topic for place in unassigned)
-        return f"nobody is assigned {_listed(f'{n} partitions of {t}' for t, n in counts.items())}"
+        listed = _listed(f"{counted(n, 'partition')} of {t}" for t, n in counts.items())
+        return f"no worker is assigned {listed}"
     for each in members if not balanced else ():
         if len(each.places) - len(mine) >= _UNFAIR and any(
             place.topic in topics for place in each.places
         ):
             return (
-                f"{each.name} has {len(each.places)} partitions and this worker has {len(mine)},"
-                " though it could read some of them"
+                f"{each.name} has {counted(len(each.places), 'partition')} and this worker has"
+                f" {len(mine)}, though it could read some of them"
             )
     return ""
 

@@ -1,4 +1,7 @@
-"""Reopening: partitions that start again, while they stay this worker's."""
+"""Reopening: partitions that start again, while they stay this worker's.
+
+Their topic was recreated, or their transaction failed.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.partition import Partition
     from redrive.engines.worker.start_offsets import StartOffsets
     from redrive.kafka.transactional_producer import TransactionalProducer
+    from redrive.processing.order.key_gate import KeyGate
     from redrive.record import TopicPartition
 
 log: Final = logging.getLogger("redrive.worker")
@@ -50,7 +54,7 @@ class Reopening:
         self._on_death = on_death
         self._is_over = is_over
 
-    def look_at(self, ids: Mapping[str, str]) -> None:
+    def reopen_recreated(self, ids: Mapping[str, str]) -> None:
         """Topics as they are seen: partitions of one that was deleted and recreated start again.
 
         librdkafka reads on in it at the old offset, as if it were the same.
@@ -67,13 +71,15 @@ class Reopening:
     def set_aside(self, partitions: Collection[Partition]) -> None:
         """Let go of all that is under way; only the poll thread calls it."""
         mine = self._assignment.partitions
-        partitions = [each for each in partitions if mine.get(each.place) is each]
+        going = [each.place for each in partitions if mine.get(each.place) is each]
+        rooms = self._assignment.rooms
+        partitions = [mine[place] for place in rooms.with_followers(going, list(mine))]
         if not partitions:
             return
         self._consumer.pause([kafkas(each.place) for each in partitions])
         for each in partitions:
             self._assignment.close(each)
-        self.later([each.place for each in partitions])
+        self.later(rooms.sources([each.place for each in partitions]))
 
     def later(self, places: Collection[TopicPartition]) -> None:
         """Take partitions up that are this worker's, in a while."""
@@ -97,7 +103,9 @@ class Reopening:
     def _find(self, places: Collection[TopicPartition]) -> None:
         try:
             producers = self._start_offsets.fence_off(places)
-            starts = self._start_offsets.find(places)
+            rooms = self._assignment.rooms
+            starts = self._start_offsets.find([*places, *rooms.of(places)])
+            gates = rooms.gates(starts)
         except (DataLossError, NotAllowedError) as error:
             self._on_trouble(error)
         except RedriveError as error:
@@ -106,17 +114,21 @@ class Reopening:
                 log.warning("%s cannot be read yet: %s", listed, error)
                 self.later(places)
         else:
-            self._loop.ask(partial(self._open, starts, producers))
+            self._loop.ask(partial(self._open, starts, producers, gates))
 
     def _open(
         self,
         starts: Mapping[TopicPartition, Position],
         producers: Mapping[TopicPartition, TransactionalProducer],
+        gates: Mapping[TopicPartition, KeyGate],
     ) -> None:
-        for place in self._waiting(starts):
+        owned = {(one.topic, one.partition) for one in self._consumer.assignment()}
+        waiting = self._waiting(self._assignment.rooms.sources(starts))
+        for place in self._assignment.rooms.with_followers(waiting, starts):
             start = starts[place]
-            self._assignment.open(place, start, producers.get(place))
+            self._assignment.open(place, start, producers.get(place), gates.get(place))
             # Not by a seek: one that met the end of what is there is not read any more.
-            self._consumer.incremental_unassign([kafkas(place)])
+            if place in owned:  # a room is not, if it was not found the first time
+                self._consumer.incremental_unassign([kafkas(place)])
             self._consumer.incremental_assign([kafkas(place, Position(start.offset))])
             self._consumer.resume([kafkas(place)])

@@ -51,10 +51,8 @@ class StartOffsets:
     def fence_off(
         self, places: Collection[TopicPartition]
     ) -> dict[TopicPartition, TransactionalProducer]:
-        """Fence off whoever had the partitions before, where the app uses transactions."""
-        if not self._app.guarantee.transactional:
-            return {}
-        return fencing.fence_off(places, self._producer)
+        """Fence off whoever had the partitions before."""
+        return fencing.fence_off(self._app, places, self._producer)
 
     def find(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         """Where each begins; what was committed is asked for only now, after any fencing."""
@@ -70,7 +68,7 @@ class StartOffsets:
         committed = self._progress.committed(everywhere)
         again = recreated({place: committed.get(place) for place in places}, ids, self._ids)
         if again:
-            self._report_loss([*map(data_loss.recreated, again)])
+            self._report_loss([*map(data_loss.recreated_sentence, again)])
         self._ids |= ids
         bounds = self._kafka_log.all_bounds(everywhere)
         views = {

@@ -32,6 +32,11 @@ class Subscription(Collection[str]):
     def __len__(self) -> int:
         return len(self._app.handlers) + len(self.delays)
 
+    @property
+    def shared_out(self) -> list[str]:
+        """The topics whose partitions the group assigns; in strict order the others follow them."""
+        return [*self._app.handlers] if self._app.ordering == "strict" else [*self]
+
     def grow(self) -> list[str]:
         """Look for delay topics that are not part of it yet, and add them; which are new."""
         found = self._app.waiting_topics(self._names())

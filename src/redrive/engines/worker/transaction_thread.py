@@ -13,7 +13,7 @@ from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.delivery.transaction_buffer import Prefix, TransactionBuffer
 from redrive.delivery.transactions import Transactions
 from redrive.errors import RedriveError
-from redrive.threads import OnDeath, start_thread
+from redrive.threads import Looking, OnDeath, start_thread
 from redrive.tuning import (
     TRANSACTION_EVERY,
     TRANSACTION_LOOK_EVERY,
@@ -23,6 +23,7 @@ from redrive.tuning import (
 
 if TYPE_CHECKING:
     from redrive.engines.worker.counting import Counting
+    from redrive.engines.worker.delivery_thread import Meanwhile
     from redrive.engines.worker.partition import Partition
     from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.ports import Clock, Position, Publisher
@@ -147,20 +148,25 @@ class TransactionThread:
         if not self._news.is_set():
             self._news.set()
 
-    def finish(self, partitions: list[Partition], until: float) -> None:
+    def finish(self, partitions: list[Partition], until: float, meanwhile: Meanwhile) -> None:
         """Commit what is complete of some partitions; gives up at that monotonic time."""
         mine = [self._partitions.get(each.processor) for each in partitions]
+        looking = Looking(meanwhile, TRANSACTION_LOOK_EVERY / 4)
         while any(self._has_more(each) for each in mine if each is not None):
             if monotonic() >= until or not self._thread.is_alive():
                 break
             self._news.set()
-            threading.Event().wait(TRANSACTION_LOOK_EVERY / 4)
+            threading.Event().wait(looking.seconds)
+            looking()
 
     def close(self, seconds: float) -> bool:
         """End, once no transaction is under way any more; whether that was within the time."""
         self._closing = True
         self._news.set()
-        self._thread.join()  # first: it would begin another one, or take a cancelled one for ended
+        # First: it would begin another one, or take a cancelled one for ended.
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return False
         self._beside.shutdown(wait=False, cancel_futures=True)
         _, late = wait(self._under_way, seconds)
         return not late

@@ -14,7 +14,8 @@ from redrive.delivery.equipping import equip
 from redrive.engines import data_loss, preflight
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Figures
-from redrive.engines.words import Lane, unfinished
+from redrive.engines.rules_watch import RulesWatch
+from redrive.engines.words import LaneName, unfinished
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.delivery_thread import DeliveryThread, FlushThread
@@ -24,8 +25,10 @@ from redrive.engines.worker.lag import LagMonitor
 from redrive.engines.worker.loop import NameInUseError
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.one_core import OneCore
-from redrive.engines.worker.options import Options
+from redrive.engines.worker.options import Options, check_order, check_revoke_wait
 from redrive.engines.worker.rejoining import Rejoining
+from redrive.engines.worker.retention_watch import RetentionWatch
+from redrive.engines.worker.rooms import Rooms
 from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.engines.worker.subscription import Subscription
 from redrive.engines.worker.transaction_thread import TransactionThread
@@ -37,18 +40,22 @@ from redrive.kafka.groups import members_of
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
+from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import target_of
+from redrive.numbers import counted
 from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.execution.collector import tune_collector
 from redrive.processing.execution.executors import executor_for
 from redrive.processing.execution.long_running import LongRunning
 from redrive.processing.execution.resources import Resources
+from redrive.processing.outcomes.guards import GuardSeen, words_of
 from redrive.tuning import CLOSE_WAIT, LEAVE_WAIT, LIVE_WITHIN, NAME_LOOK_EVERY, NAME_WAIT
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.engines.worker.partition import Partition
+    from redrive.parked_rules import ParkedRule
     from redrive.record import TopicPartition
 
 log: Final = logging.getLogger("redrive.worker")
@@ -73,12 +80,13 @@ class Worker:
         self._options = options
         self._settings = settings
         self._fate = Fate()
-        self._ended = self._fate.ended
+        self.ended = self._fate.ended
         self.left_behind = False
-        """Whether handlers, or writes that no broker took, were not waited for when it ended."""
-        self._unfinished: dict[Lane, int] = {}
+        """Whether it ended without waiting for some handlers or writes."""
+        self._unfinished: dict[LaneName, int] = {}
         self._refusal = ""
         self._stopping = threading.Event()
+        self._attending = threading.Lock()
         self._clock = WallClock()
         self._admin = Admin(settings)
         self._kafka_log = KafkaLog(settings, app.name, admin=self._admin)
@@ -86,18 +94,19 @@ class Worker:
         self._publisher = KafkaPublisher(settings)
         self._topics = Subscription(app, self._kafka_log.names)
         topic_ids: dict[str, str] = {}
-        self._scope = Scope(app, topic_ids, clock=self._clock)
+        self._scope = Scope(app, topic_ids, clock=self._clock, guarded=True)
         self._scope.times = self.counting.handling
         self._scope.on_death = self._fate.on_death
         self._units = equip(
             self._scope, settings, self._publisher, self._clock, inbox_ttl=inbox_ttl
         )
-        self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink)
+        self._dispatcher = Dispatcher(self._clock, app.concurrency, self._sink, self._scope.guards)
+        self._rules = RulesWatch(app, self._kafka_log, on_change=self._take_rules)
         self._long_running = LongRunning(self._dispatcher, self._scope.timer)
-        self._executor = executor_for(app, self._scope, Resources(app), self._units)
+        self.executor = executor_for(app, self._scope, Resources(app), self._units)
         self._upkeep = Upkeep(
             scope=self._scope,
-            executor=self._executor,
+            executor=self.executor,
             publisher=self._publisher,
             long_running=self._long_running,
             counting=self.counting,
@@ -114,7 +123,7 @@ class Worker:
             topic_ids=topic_ids,
             on_loss=self._on_loss,
         )
-        self._assignment = Assignment(
+        self.assignment = Assignment(
             app=app,
             topics=self._topics,
             scope=self._scope,
@@ -122,33 +131,42 @@ class Worker:
             delivering=self._delivering,
             start_offsets=self._start_offsets,
             counting=self.counting,
+            rooms=Rooms(app, self._topics, self._kafka_log),
             revoke_wait=options.revoke_seconds,
             on_trouble=self._fate.note,
             on_postponed=self._on_postponed,
+            meanwhile=self._attend,
         )
         self._membership = Membership(app.name, options.instance, dynamic=options.dynamic)
         self.rejoining = Rejoining(
             self._membership.instance if options.protocol == "classic" else None,
             self._topics,
-            self._assignment,
+            self.assignment,
             members=lambda: members_of(self._admin, app.name),
-            rejoin=lambda: self._member.loop.ask(self._member.rejoin),
+            rejoin=lambda: self.member.loop.ask(self.member.rejoin),
         )
         self._lag = LagMonitor(
             app=app,
             topics=self._topics,
             kafka_log=self._kafka_log,
             progress=self._progress,
-            assignment=self._assignment,
+            assignment=self.assignment,
             scope=self._scope,
             counting=self.counting,
             clock=self._clock,
             until=options.until,
             rejoining=self.rejoining,
+            rules=self._rules,
+            retention=RetentionWatch(
+                self.guards,
+                self._dispatcher.oldest_waiting,
+                KafkaTopics(settings, admin=self._admin).visible_settings,
+                self._clock,
+            ),
             on_death=self._fate.on_death,
             waiting=self._waiting_for_topics,
             on_topics=self._on_topics,
-            on_growth=lambda: self._member.loop.ask(self._member.join),
+            on_growth=lambda: self.member.loop.ask(self.member.join),
             on_missing=self._on_missing,
         )
         self._one_core: OneCore | None = None
@@ -163,12 +181,13 @@ class Worker:
             self._one_core = OneCore()
             self._scope.begin_thread = self._one_core.begin_thread
         try:
-            self._executor.start(self._dispatcher)
+            self.executor.start(self._dispatcher)
         except BaseException:
             self._leave_core()
             raise
         try:
-            self._member = self._make_member()
+            self.member = self._make_member()
+            self._rules.look()  # before anything is read: what is held must not begin
             self._lag.start()
         except BaseException:
             self._close_all()
@@ -176,13 +195,13 @@ class Worker:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Begin nothing new, let what runs end, commit and leave."""
+        """Start nothing new, let running handlers finish, commit, and close."""
         self._stopping.set()
-        self._ended.wait(timeout)
+        self.ended.wait(timeout)
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; its error is raised."""
-        ended = self._ended.wait(timeout)
+        ended = self.ended.wait(timeout)
         self.check()
         return ended
 
@@ -190,32 +209,39 @@ class Worker:
         """Raise the error that ended it, if one did."""
         self._fate.check()
 
-    def status(self, lane: Lane) -> dict[str, Any]:
-        """What is ahead of the progress in a lane, as last seen."""
+    def status(self, lane: LaneName) -> dict[str, Any]:
+        """The lag of a lane, and what is in the way, as last seen."""
         status = {**self._lag.status(lane), "unfinished": self._unfinished.get(lane, 0)}
         if lane == "main" and (refused := self.refused):
             status = {**status, "refused": refused, "refusal": self.refusal}
+        if lane == "main" and (guard := words_of(self.guards())):
+            status = {**status, "guard": guard}
         if self._units is not None and self._units.trouble.text:
             return {**status, "trouble": self._units.trouble.text}
         return status
 
-    def share(self, lane: Lane) -> Ahead:
+    def guards(self) -> list[GuardSeen]:
+        """The guards of its handlers, as they are now."""
+        guards = self._scope.guards
+        return [] if guards is None else guards.seen(self._clock.now())
+
+    def share(self, lane: LaneName) -> Ahead:
         """What is ahead in the partitions that it has: those of all workers are all of it."""
         return self._lag.share(lane)
 
     def not_live(self) -> str:
-        """Why it should be started again; empty: it need not be."""
-        if self._ended.is_set():
+        """Why it should be restarted; empty if it should not."""
+        if self.ended.is_set():
             return "it has ended"
         if self._fate.error is not None:
             return f"it ends: {self._fate.error}"
-        silence = monotonic() - self._member.loop.polled_at
+        silence = monotonic() - self.member.loop.polled_at
         return f"it has not polled for {silence:.0f} s" if silence > LIVE_WITHIN else ""
 
     @property
     def ready(self) -> bool:
-        """Whether it is part of the group, and partitions were given to it."""
-        return not self.not_live() and self._assignment.settled and not self.stopping
+        """Whether it has joined the group and has partitions."""
+        return not self.not_live() and self.assignment.settled and not self.stopping
 
     @property
     def stopping(self) -> bool:
@@ -229,7 +255,17 @@ class Worker:
     @property
     def assigned(self) -> int:
         """How many partitions it has."""
-        return len(self._assignment.partitions)
+        return len(self.assignment.partitions)
+
+    @property
+    def blocked_keys(self) -> int:
+        """How many keys wait for a parked record, in strict order."""
+        return self._dispatcher.blocked()[0]
+
+    @property
+    def most_behind(self) -> int:
+        """How many records wait of the key of which most do, in strict order."""
+        return self._dispatcher.blocked()[1]
 
     @property
     def refused(self) -> int:
@@ -249,10 +285,10 @@ class Worker:
 
     def _run(self) -> None:
         try:
-            self._member.join()
+            self.member.join()
             while not self._must_end():
                 try:
-                    self._member.loop.step()
+                    self.member.loop.step()
                 except NameInUseError as error:
                     self._rejoin(error)
                 self._upkeep.look()
@@ -268,7 +304,7 @@ class Worker:
                 self._close_all()
                 self._name_what_is_missing()
             finally:
-                self._ended.set()  # whatever went wrong on the way: somebody waits for it
+                self.ended.set()  # whatever went wrong on the way: somebody waits for it
 
     def _name_what_is_missing(self) -> None:
         """Where a permission was missing: brokers do not always say which, and never what else."""
@@ -278,15 +314,16 @@ class Worker:
 
     def _drain(self) -> None:
         began = monotonic()
-        if not self._member.loop.drain(self._options.drain_seconds, self._upkeep.look):
+        loop, polls = self.member.loop, not self.member.is_ending
+        if not loop.drain(self._options.drain_seconds, self._upkeep.look, polls=polls):
             self._unfinished = self._lag.in_flight()
             log.warning(
-                "%d record(s) were not finished within %.1f s (--drain): they run again, and"
+                "%s not finished within %.1f s (--drain): they run again, and"
                 " whatever their handlers still do here is discarded",
-                sum(self._unfinished.values()),
+                counted(sum(self._unfinished.values()), "record was", "records were"),
                 monotonic() - began,
             )
-        self._assignment.revoke_wait = 0.0  # whatever had to be waited for was
+        self.assignment.revoke_wait = 0.0  # whatever had to be waited for was
 
     def _rejoin(self, error: NameInUseError) -> None:
         """By a client of its own, as the one that was refused is of no more use.
@@ -298,15 +335,27 @@ class Worker:
             log.warning("%s", error)
         # However long that takes: its callbacks are about the partitions that are here. But who
         # wants an end does not wait for a coordinator that is silent.
-        while not self._member.ended_within(NAME_LOOK_EVERY):
+        while not self.member.ended_within(NAME_LOOK_EVERY):
             if self._must_end():
-                raise error
-            self._member.loop.note_alive()
-        for each in list(self._assignment.partitions.values()):
-            self._assignment.close(each)
+                return  # what runs is still waited for
+            self._attend()
+        for each in list(self.assignment.partitions.values()):
+            self.assignment.close(each)
         self._stopping.wait(NAME_WAIT)
-        self._member = self._make_member()
-        self._member.join()
+        self.member = self._make_member()
+        self.member.join()
+
+    def _attend(self) -> None:
+        """Do what does not wait for a poll, while one takes its time or nothing can be polled."""
+        if self._attending.acquire(
+            blocking=False
+        ):  # else somebody does: who closes a consumer, say
+            try:
+                self.member.loop.note_alive()
+                self._dispatcher.tick()
+                self._upkeep.look()
+            finally:
+                self._attending.release()
 
     def _must_end(self) -> bool:
         return self._stopping.is_set() or self._fate.error is not None or self._lag.over.is_set()
@@ -317,6 +366,7 @@ class Worker:
             self._dispatcher.pause,
             self._lag.close,
             self._close_member,
+            self._attending.acquire,  # for good: who is still about to leave must not go on with it
             self._close_executor,
             self._close_delivering,
             *(() if self._units is None else (self._units.close,)),
@@ -334,7 +384,7 @@ class Worker:
 
     def _close_executor(self) -> None:
         left_behind, self.left_behind = self.left_behind, True  # unless it says otherwise
-        self.left_behind = not self._executor.close(CLOSE_WAIT) or left_behind
+        self.left_behind = not self.executor.close(CLOSE_WAIT) or left_behind
 
     def _close_delivering(self) -> None:
         self.left_behind |= not self._delivering.close(CLOSE_WAIT)
@@ -344,11 +394,11 @@ class Worker:
             self._one_core.close()
 
     def _close_member(self) -> None:
-        if hasattr(self, "_member"):
+        if hasattr(self, "member"):
             # One that was stopped may soon be back by its name, one that has ended by itself not.
             for_good = self._fate.error is None and self._lag.over.is_set()
-            seconds = self._assignment.revoke_wait + LEAVE_WAIT
-            self.left_behind |= not self._member.close(seconds, for_good=for_good)
+            seconds = self.assignment.revoke_wait + LEAVE_WAIT
+            self.left_behind |= not self.member.close(seconds, for_good=for_good)
 
     def _on_loss(self, losses: Sequence[str]) -> None:
         for each in losses:
@@ -367,6 +417,11 @@ class Worker:
             data_loss.report(self.app, [gone], self._on_loss)
         except DataLossError as error:
             self._fate.note(error)
+
+    def _take_rules(self, rules: tuple[ParkedRule, ...]) -> None:
+        """Operators have said something about parked records: also about those that wait here."""
+        self._scope.parked_rules = rules
+        self._dispatcher.look_again()
 
     def _sink(self, processor: Any, report: Any) -> None:
         self._delivering.add(processor, report)
@@ -388,7 +443,7 @@ class Worker:
             scope=self._scope,
             dispatcher=self._dispatcher,
             delivering=self._delivering,
-            assignment=self._assignment,
+            assignment=self.assignment,
             start_offsets=self._start_offsets,
             counting=self.counting,
             clock=self._clock,
@@ -400,17 +455,17 @@ class Worker:
     # A partition that has to start again
 
     def _on_topics(self, ids: Mapping[str, str]) -> None:
-        self._member.reopening.look_at(ids)
+        self.member.reopening.reopen_recreated(ids)
 
     def _on_failed_transaction(self, partition: Partition, error: RedriveError) -> None:
         if isinstance(error, NotAllowedError):
             self._fate.note(error)
             return
         log.warning("%s: %s", partition.place, error)
-        self._member.loop.ask(lambda: self._member.reopening.set_aside([partition]))
+        self.member.loop.ask(lambda: self.member.reopening.set_aside([partition]))
 
     def _on_postponed(self, places: list[TopicPartition]) -> None:
-        self._member.reopening.later(places)
+        self.member.reopening.later(places)
 
 
 def start(
@@ -428,6 +483,8 @@ def start(
 
 def start_app(app: App, settings: Settings, target: str, options: Options) -> Worker:
     """The same for an app and settings that were found right."""
+    check_revoke_wait(options, settings)
+    check_order(options, app)
     ready = preflight.check(app, settings, target, engine="worker", new_app=options.new_app)
     worker = Worker(app, settings, options, target, inbox_ttl=ready.inbox_ttl)
     worker.start()

@@ -17,7 +17,7 @@ _MOST_SHOWN: Final = 200
 
 
 class RecordLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger that knows its record; what is passed as `extra=` is told as well."""
+    """A logger that knows its record; what is passed as `extra=` is logged as well."""
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
@@ -67,13 +67,13 @@ class Context(Sender):
 
     @property
     def idempotency_key(self) -> str:
-        """The same at every attempt, and no other record's: for third parties that honour one."""
+        """Unique to the record, the same at every attempt: for services that accept such a key."""
         envelope = self.envelope
         return f"{envelope.app}/{self._work.handler.id_scope}/{envelope.id}"
 
     @property
     def log(self) -> RecordLog:
-        """A logger that tells app, topic, partition, offset, id and attempt."""
+        """A logger that adds app, topic, partition, offset, id and attempt."""
         envelope = self._scope.envelopes.for_report(self._work)
         return RecordLog(
             self._scope.log,
@@ -127,7 +127,7 @@ class RecoveryContext(Context):
         raise ContextError("ctx.fail() in a recovery: raise the error instead") from error
 
     def close(self) -> list[Write] | None:
-        """End the context; gives what was sent, and whether the record is taken care of."""
+        """End the context; returns what was sent, and whether the record is taken care of."""
         sends = super().close()
         return TakenCareOf(sends or ()) if self._acked else sends
 
@@ -160,7 +160,7 @@ class BatchContext(Sender):
         return self._failures.get(self._known(record))
 
     def close(self) -> list[Write] | None:
-        """End the context and those of its records; gives what was sent for the whole batch."""
+        """End the context and those of its records; returns what was sent for the whole batch."""
         for context in self._contexts.values():
             context.close()
         return super().close()

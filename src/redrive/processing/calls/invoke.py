@@ -24,7 +24,7 @@ def decode(work: Work) -> BaseException | None:
     if work.handler.decode is None:
         return None
     try:
-        work.record.data = rules.decoded(work)
+        work.record.data = rules.decoded(work.record, work.handler)
     except BaseException as error:  # noqa: BLE001 -- whatever a decoder raises is its record's
         return rules.blameless(error)
     return None
@@ -72,7 +72,7 @@ def call_plainly(work: Work, scope: Scope, *, decoded: bool = False) -> Result:
         scope.starts(work)
     try:
         if handler.decode is not None and not decoded:
-            work.record.data = rules.decoded(work)
+            work.record.data = rules.decoded(work.record, handler)
         returned = handler.call(work.record, context)
         if returned is not None:
             rules.check_returned(returned, handler.call, acked=False)
@@ -100,7 +100,7 @@ async def _call(work: Work, scope: Scope, *, is_async: bool, decoded: bool = Fal
         scope.starts(work)
     try:
         if handler.decode is not None and not decoded:
-            record.data = rules.decoded(work)
+            record.data = rules.decoded(record, handler)
         returned = handler.call(record, context)
         if is_async:
             returned = await _within_timeout(work, returned)

@@ -15,6 +15,7 @@ from redrive.processing.calls import invoke, rules
 from redrive.processing.calls.scope import Scope
 from redrive.processing.outcomes.report import Report
 from redrive.processing.work import BEHIND, Assigned, Lane, Result, Work
+from redrive.tuning import GUARD_BATCH
 
 if TYPE_CHECKING:
     from redrive.handler import Handler
@@ -44,6 +45,7 @@ class Lot:
         "calls",
         "cancelled",
         "current",
+        "fails_with",
         "handler",
         "is_async",
         "lanes",
@@ -102,6 +104,8 @@ class Lot:
         """The records of the call under way, if its function may hang."""
         self.thread: int | None = None
         """The thread that runs it; None on an event loop."""
+        self.fails_with: BaseException | None = None
+        """What its only record has failed with before: it is judged, and nobody is called."""
         self.cancelled = False
         """Set when the partition is taken away: what has not begun must not begin."""
         self.abandoned = False
@@ -183,16 +187,22 @@ class Lot:
         and begins with no record after `until` on the monotonic clock.
         """
         self.thread = get_ident()
+        if self.fails_with is not None:
+            self._fail()
+            return
         try:
             if self.in_one_call:
                 run_sync(self._call_batches())
             else:
                 self._call_each(until)
         except GivenUpError as error:
-            log.warning("%s: what it did does not count", error)
+            log.warning("%s: its result is ignored", error)
 
     async def run_async(self) -> None:
         """Run it on the running event loop, if its function is async."""
+        if self.fails_with is not None:
+            self._fail()
+            return
         if self.in_one_call:
             await self._call_batches()
             return
@@ -202,6 +212,9 @@ class Lot:
             self.results.append(result)
             if isinstance(result, BaseException):
                 break
+
+    def _fail(self) -> None:
+        self.results += [self.fails_with for _ in self.begin()]
 
     def _call_each(self, until: float) -> None:
         todo, results, scope, timer = self.todo, self.results, self.scope, self.scope.timer
@@ -239,6 +252,7 @@ class Lot:
             self.results.extend(together)
             return
         failed: set[Lane | None] = set()
+        in_a_row = 0
         for work in works:
             if self.cancelled:
                 break
@@ -247,6 +261,9 @@ class Lot:
                 continue
             self.results.extend(await self._call_batch([work]) or ())
             rules.note_failed(work, self.results[-1], failed)
+            in_a_row = in_a_row + 1 if rules.sees_outage(work, self.results[-1]) else 0
+            if in_a_row >= GUARD_BATCH:
+                break  # the others go back, and are called together when it is over
 
     async def _call_batch(self, works: Sequence[Work]) -> list[Result] | None:
         """What came of each record; None: the handler failed, and did not say for which."""

@@ -8,19 +8,20 @@ from concurrent.futures import Future
 from types import CoroutineType
 from typing import Any
 
-from redrive.envelope import text_of
+from redrive.envelope import type_and_text
 from redrive.errors import Undecodable
-from redrive.handler import name_of
+from redrive.handler import Handler, name_of
 from redrive.policy import causes
 from redrive.processing.calls.context import BatchContext, Context
 from redrive.processing.work import Lane, Result, Work
+from redrive.record import Record
 from redrive.signals import Signal
 from redrive.threads import raise_ctrl_c
 
 
-def decoded(work: Work) -> object:
+def decoded(record: Record, handler: Handler) -> object:
     """The decoded value. A null value has nothing to decode: it is a tombstone, not a mistake."""
-    value, decode = work.record.value, work.handler.decode
+    value, decode = record.value, handler.decode
     if value is None or decode is None:
         return value
     try:
@@ -29,12 +30,11 @@ def decoded(work: Work) -> object:
             _refuse_coroutine(data, decode)
     except BaseException as error:
         blameless(error)
-        retry_on = work.handler.retry.retry_on or ()
+        retry_on = handler.retry.retry_on or ()
         if isinstance(error, Signal) or any(isinstance(cause, retry_on) for cause in causes(error)):
             raise  # a schema registry that is down is no reason to bury anybody
         raise Undecodable(
-            f"the value of {work.record.place} cannot be decoded: {type(error).__name__}:"
-            f" {text_of(error)}"
+            f"the value of {record.place} cannot be decoded: {type_and_text(error)}"
         ) from error
     return data
 
@@ -60,7 +60,7 @@ def check_returned(returned: object, function: Callable[..., object], *, acked: 
         if isinstance(returned, Coroutine):
             returned.close()
         raise TypeError(
-            f"{name} returned something to await, which nobody awaits: make the function async def,"
+            f"{name} returned an awaitable that is never awaited: make the function async def,"
             " and await it there"
         )
     elif isinstance(returned, Generator | AsyncGenerator):
@@ -74,6 +74,12 @@ def note_failed(work: Work, result: Result, lanes: set[Lane | None]) -> None:
     """Take note of the lane of a record that failed: those behind it may have to wait for it."""
     if isinstance(result, BaseException) and work.lane is not None:
         lanes.add(work.lane)
+
+
+def sees_outage(work: Work, result: Result) -> bool:
+    """Whether a call has failed as calls do while what its handler depends on is away."""
+    guard = work.handler.guard
+    return guard is not None and isinstance(result, BaseException) and guard.sees_outage(result)
 
 
 def raised(context: Context | BatchContext, error: BaseException) -> BaseException:

@@ -16,6 +16,7 @@ from redrive.processing.calls.lots import Lot
 from redrive.processing.calls.scope import Scope
 from redrive.processing.work import BEHIND, DUPLICATE, Lane, Result, Work
 from redrive.record import Write
+from redrive.tuning import GUARD_BATCH
 
 
 class Savepoint(Protocol):
@@ -26,14 +27,14 @@ class Savepoint(Protocol):
         ...
 
     async def keep(self, sends: Sequence[Write]) -> bool:
-        """What the call did shall count; False: one of these was sent before, and it is undone.
+        """Keep what the call did; False: one of these was sent before, and it is undone.
 
         ContextError where it cannot count, because of what the handler did; then it is undone too.
         """
         ...
 
     async def undo(self, error: BaseException) -> None:
-        """What the call did shall not count; raises where that was no fault of the call."""
+        """Undo what the call did; raises where that was no fault of the call."""
         ...
 
 
@@ -66,11 +67,14 @@ async def call_batch(
     if len(works) == 1:
         return [failed]
     alone: list[Result] = []
+    in_a_row = 0
     stopped: set[Lane | None] = set()
     for work in works:
-        called = work.lane not in stopped
+        called = work.lane not in stopped and in_a_row < GUARD_BATCH
         alone += await call_batch([work], scope, guard, lot) if called else [BEHIND]
         rules.note_failed(work, alone[-1], stopped)
+        if called:
+            in_a_row = in_a_row + 1 if rules.sees_outage(work, alone[-1]) else 0
     return alone
 
 

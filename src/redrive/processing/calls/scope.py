@@ -14,7 +14,9 @@ from redrive import ids
 from redrive.errors import ContextError
 from redrive.processing.order.lanes import LongLanes
 from redrive.processing.outcomes.causes import Tally
+from redrive.processing.outcomes.dead_brake import DeadBrake
 from redrive.processing.outcomes.envelopes import Envelopes
+from redrive.processing.outcomes.guards import Guards, any_guarded
 from redrive.processing.outcomes.verdicts import Verdicts
 from redrive.processing.work import Result, Work
 from redrive.record import IdentifiedWrite, Write
@@ -23,6 +25,7 @@ from redrive.threads import OnDeath
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.envelope import Envelope
+    from redrive.parked_rules import ParkedRule
     from redrive.ports import Clock
 
 
@@ -64,8 +67,14 @@ class Scope:
         resources: SimpleNamespace | None = None,
         clock: Clock | None = None,
         timer: Callable[[], float] = monotonic,
+        *,
+        guarded: bool = False,
     ) -> None:
-        """`timer` tells the seconds in which calls are timed, and is never set."""
+        """`timer` tells the seconds in which calls are timed, and is never set.
+
+        With `guarded` the guards of handlers, and `stop_on_dead=`, are heeded: the dispatcher has
+        to be given the guards.
+        """
         self.app = app
         self.timer = timer
         self._clock = clock
@@ -77,7 +86,18 @@ class Scope:
         self.causes = Tally(app)
         """Why records fail, until somebody logs it."""
         self.envelopes = Envelopes(app, topic_ids)
-        self.verdicts = Verdicts(app, self.envelopes, self.causes, self.steady)
+        self.guards = self._guards(app) if guarded else None
+        """Whether failures are an outage; None: no handler has a guard."""
+        self.brake = self._brake(app) if guarded else None
+        """Ends the run if most records would be buried; None: nobody wants that."""
+        self.verdicts = Verdicts(
+            app,
+            self.envelopes,
+            self.causes,
+            self.steady,
+            guards=self.guards,
+            brake=self.brake,
+        )
         self.units: Database | None = None
         """Units of work, where the delivery has a database; None: calls need none."""
         self.threads = 0
@@ -93,10 +113,27 @@ class Scope:
         self.consumer: Callable[[Work], Any] = _no_consumer
         self.giving_up = Lock()
         """Held while it is decided whether a call has returned in time, or is given up."""
+        self.parked_rules: tuple[ParkedRule, ...] = ()
+        """What operators have said about parked records, oldest first."""
         self.times: Times | None = None
         """Counts how long handlers take; None: nobody does."""
         self.lateness: deque[int] = deque(maxlen=100_000)
         """Milliseconds between due time and handler start, of records that were parked."""
+
+    def _guards(self, app: App) -> Guards | None:
+        handlers = app.handlers.values()
+        if not any_guarded(handlers):
+            return None
+        return Guards(handlers, app.concurrency, self.causes.fingerprint, self.steady)
+
+    def _brake(self, app: App) -> DeadBrake | None:
+        if app.stop_on_dead is None:
+            return None
+
+        def stop(error: BaseException) -> None:
+            self.on_death(error)  # whoever it is by then
+
+        return DeadBrake(app.stop_on_dead, stop)
 
     # Time
 

@@ -12,10 +12,10 @@ from redrive.handler import undeclared
 from redrive.ids import MessageId
 from redrive.processing.calls.scope import Scope
 from redrive.record import Headers, Write, is_topic_name
+from redrive.tuning import SENT_TOPICS_KEPT
 
 _new: Final = tuple.__new__
 _LAST_PARTITION: Final = (1 << 31) - 1
-_MOST_TOPICS: Final = 10_000
 
 HeadersGiven = Headers | Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 
@@ -45,7 +45,7 @@ class Sender:
         """Write a message if, and only if, this record is done: never for an attempt that failed.
 
         Bytes and None are written as they are, text as UTF-8, dicts, lists and numbers as JSON.
-        With `id` (an outbox only), a record that sends what was sent before is a duplicate.
+        `id` (outbox only): if a message with this id was sent before, the record is a duplicate.
         """
         if not self._open:
             raise ContextError(
@@ -95,7 +95,7 @@ class Sender:
         return self._scope.trying
 
     def close(self) -> list[Write] | None:
-        """End the context; gives what was sent."""
+        """End the context; returns what was sent."""
         self._open = False
         return self._sends
 
@@ -105,7 +105,7 @@ def _check_place(topic: str, partition: int | None, good: set[str]) -> None:
     if topic not in good:
         if not (isinstance(topic, str) and is_topic_name(topic)):
             raise ContextError(f"ctx.send: {topic!r} is not a name a Kafka topic can have")
-        if len(good) < _MOST_TOPICS:
+        if len(good) < SENT_TOPICS_KEPT:
             good.add(topic)
     if partition is not None and not (type(partition) is int and 0 <= partition <= _LAST_PARTITION):
         raise ContextError(f"ctx.send({topic!r}): there is no partition {partition!r}")

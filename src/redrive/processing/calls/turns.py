@@ -178,7 +178,7 @@ def call_fresh(handler: Handler, record: Record, context: FreshContext) -> BaseE
     """Call a plain handler for a fresh record; returns what it raised."""
     try:
         if handler.decode is not None:
-            record.data = rules.decoded(context.work)
+            record.data = rules.decoded(record, handler)
         returned = handler.call(record, context)
         if returned is not None:
             rules.check_returned(returned, handler.call, acked=False)

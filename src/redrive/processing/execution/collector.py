@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from typing import Final
 
-_ALLOCATIONS: Final = 50_000
+from redrive.tuning import COLLECTOR_ALLOCATIONS
 
 
 def tune_collector() -> None:
@@ -16,4 +15,4 @@ def tune_collector() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_ALLOCATIONS, 20, 20)
+    gc.set_threshold(COLLECTOR_ALLOCATIONS, 20, 20)

@@ -16,8 +16,8 @@ from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.execution import hanging
 from redrive.processing.execution.resources import Resources
 from redrive.processing.execution.units import Units
-from redrive.threads import start_thread, watched
-from redrive.tuning import JOIN_STEP, LOOP_ANSWERS_WITHIN
+from redrive.threads import run_within, start_thread, watched
+from redrive.tuning import JOIN_STEP, LOOP_ANSWERS_WITHIN, RESOURCES_TO_CLOSE
 
 log: Final = logging.getLogger("redrive.processing")
 
@@ -75,11 +75,14 @@ class AsyncExecutor:
             )
             self._stop_loop(wait=False)
             return False
-        try:
-            self._submit(self._resources.close()).result()
-        finally:
-            self._stop_loop(wait=idle.result())
-        return idle.result() and not self._lost
+        closed = self._submit(self._resources.close())
+        if not self._is_answered(closed, RESOURCES_TO_CLOSE):
+            self._resources.leave_behind(RESOURCES_TO_CLOSE)
+            self._stop_loop(wait=False)
+            return False
+        ended = self._stop_loop(wait=idle.result())
+        closed.result()
+        return ended and not self._lost
 
     def _is_answered(self, word: futures.Future[Any], within: float) -> bool:
         """Whether the loop has answered; it does not while it is blocked, or when it has died."""
@@ -132,11 +135,21 @@ class AsyncExecutor:
             self._loop.run_until_complete(asyncio.wait(left, timeout=JOIN_STEP))
         self._loop.close()
 
-    def _stop_loop(self, *, wait: bool = True) -> None:
+    def _stop_loop(self, *, wait: bool = True) -> bool:
+        """Whether it ended, with the threads beside: a function in one of them may hang."""
         self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(None if wait else JOIN_STEP)  # while a handler blocks it, it goes on
-        self._beside.shutdown(wait=wait, cancel_futures=not wait)
+        # While a handler blocks it, it goes on.
+        self._thread.join(LOOP_ANSWERS_WITHIN if wait else JOIN_STEP)
+        if not wait or self._thread.is_alive():
+            self._beside.shutdown(wait=False, cancel_futures=True)
+            return False
+        try:
+            run_within(LOOP_ANSWERS_WITHIN, self._beside.shutdown, name="redrive-closing")
+        except TimeoutError:
+            log.warning("a function that was given to asyncio.to_thread hangs: it is left behind")
+            return False
+        return True
 
     def _tell_loop(self) -> None:
         """Called by the dispatcher, from any thread, when there may be something to take."""

@@ -17,8 +17,8 @@ from redrive.processing.execution import hanging
 from redrive.processing.execution.event_loop import AsyncExecutor
 from redrive.processing.execution.resources import Resources
 from redrive.processing.execution.units import Units
-from redrive.threads import start_thread
-from redrive.tuning import JOIN_STEP
+from redrive.threads import run_within, start_thread
+from redrive.tuning import JOIN_STEP, RESOURCES_TO_CLOSE
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -169,8 +169,16 @@ class ThreadExecutor:
         for thread in self._threads:
             while thread.is_alive() and thread.ident not in self._lost and timer() < until:
                 thread.join(JOIN_STEP)
-        run_sync(self._resources.close())
-        return not any(thread.is_alive() for thread in self._threads)
+        return self._close_resources() and not any(thread.is_alive() for thread in self._threads)
+
+    def _close_resources(self) -> bool:
+        close = partial(_close_now, self._resources)
+        try:
+            run_within(RESOURCES_TO_CLOSE, close, name="redrive-closing")
+        except TimeoutError:
+            self._resources.leave_behind(RESOURCES_TO_CLOSE)
+            return False
+        return True
 
     def _work(self, instead: hanging.GivenUp | None) -> None:
         dispatcher, units = self._dispatcher, self._units
@@ -196,3 +204,7 @@ class ThreadExecutor:
 
     def _is_closing(self) -> bool:
         return self._closing
+
+
+def _close_now(resources: Resources) -> None:
+    run_sync(resources.close())

@@ -15,6 +15,7 @@ from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.execution.units import Units
 from redrive.processing.work import Work
+from redrive.record import Record
 
 log: Final = logging.getLogger("redrive.processing")
 
@@ -22,7 +23,7 @@ _OURS: Final = "redrive.processing."
 
 
 class GivenUp(NamedTuple):
-    """A call that was given up, and what its records have failed with."""
+    """A call that was given up, and what its record has failed with, if it was one."""
 
     lot: Lot
     works: Sequence[Work]
@@ -45,30 +46,41 @@ def give_up_hung(scope: Scope, dispatcher: Dispatcher, units: Units | None) -> l
             continue
         error = HandlerTimeout(
             f"the handler of {lot.handler.topic!r} did not end within {timeout} ms for"
-            f" {call[0].record.place}"
+            f" {_told(call)}"
         )
         if units is None:
             dispatcher.give_up(lot, call, error)
-        _log(scope, call[0], error, stack, in_unit=units is not None)
+        _log(scope, call, error, stack, in_unit=units is not None)
         given_up.append(GivenUp(lot, call, error))
     return given_up
 
 
-def _log(scope: Scope, work: Work, error: HandlerTimeout, stack: str, *, in_unit: bool) -> None:
-    record = work.record
+def _told(works: Sequence[Work]) -> str:
+    first = works[0].record.place
+    return f"{first}" if len(works) == 1 else f"{len(works)} records, {first} first"
+
+
+def _log(
+    scope: Scope, works: Sequence[Work], error: HandlerTimeout, stack: str, *, in_unit: bool
+) -> None:
     log.error(
-        "%s; %sits policy decides about the record. Its thread cannot be ended: it is replaced,"
-        " and lost until the handler returns. It is here:\n%s",
+        "%s; %s%s. Python cannot stop its thread: another one takes its place. It is here:\n%s",
         error,
         "its database transaction is ended, and " if in_unit else "",
+        "its policy decides about the record" if len(works) == 1 else "each is called alone next",
         stack,
-        extra={
-            "app": scope.app.name,
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-        },
+        extra=log_fields(scope, works[0].record),
     )
+
+
+def log_fields(scope: Scope, record: Record) -> dict[str, object]:
+    """What a log line about a running handler says of its record, for machines."""
+    return {
+        "app": scope.app.name,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }
 
 
 def stack_of(thread: int) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import inf
-from threading import Event, Thread
 from typing import Final
 
 from redrive.processing.calls.lots import Lot
 from redrive.processing.dispatcher import Dispatcher
-from redrive.processing.execution.hanging import stack_of
+from redrive.processing.execution.hanging import log_fields, stack_of
+from redrive.threads import attending
 from redrive.tuning import LONG_RUNNING, LONG_RUNNING_EVERY
 
 log: Final = logging.getLogger("redrive.processing")
@@ -31,22 +31,9 @@ class LongRunning:
         lot = self._dispatcher.oldest()
         return 0.0 if lot is None else max(0.0, self._timer() - lot.since)
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> AbstractContextManager[None]:
         """Look now and then, in a thread of its own, within the block."""
-        over = Event()
-
-        def watch() -> None:
-            while not over.wait(LONG_RUNNING_EVERY):
-                self.look()
-
-        thread = Thread(target=watch, name="redrive-watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return attending(self.look, every=LONG_RUNNING_EVERY, name="redrive-watch")
 
     def look(self) -> None:
         """Log which one takes long; asked more often, it looks once a second."""
@@ -73,11 +60,5 @@ def _log(lot: Lot, seconds: float) -> None:
         seconds,
         record.place,
         where.rstrip(),
-        extra={
-            "app": lot.scope.app.name,
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "seconds": round(seconds, 1),
-        },
+        extra=log_fields(lot.scope, record) | {"seconds": round(seconds, 1)},
     )

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from redrive.envelope import text_of
+from redrive.envelope import type_and_text
 from redrive.errors import ConfigurationError, ResourceError
 from redrive.threads import raise_ctrl_c
 
@@ -36,6 +36,7 @@ class Resources:
             name: function for name, function in app.resources.items() if name not in self._replaced
         }
         self._opened: list[tuple[str, _Opened]] = []
+        self._closing = ""
 
     @property
     def is_async(self) -> bool:
@@ -53,7 +54,7 @@ class Resources:
                 await self._close_others(name)
                 raise_ctrl_c(error)
                 raise ResourceError(
-                    f'resource "{name}" could not be opened: {_told(error)}'
+                    f'resource "{name}" could not be opened: {type_and_text(error)}'
                 ) from error
             self._opened.append((name, generator))
         return SimpleNamespace(**values)
@@ -64,14 +65,27 @@ class Resources:
         told: list[str] = []
         while self._opened:
             name, generator = self._opened.pop()
+            self._closing = name
             try:
                 await _rest(generator)
             except BaseException as error:  # noqa: BLE001 -- all are closed before any is reported
                 raise_ctrl_c(error)
                 errors.append(error)
-                told.append(f'resource "{name}" could not be closed: {_told(error)}')
+                told.append(f'resource "{name}" could not be closed: {type_and_text(error)}')
         if errors:
             raise ResourceError("; ".join(told)) from errors[0]
+
+    def leave_behind(self, seconds: float) -> None:
+        """Log which of them does not close, and which ones are not closed for it."""
+        others = ", ".join(f'"{name}"' for name, _ in reversed(self._opened))
+        log.error(
+            'resource "%s" did not close within %.0f s: it is left behind%s. Does it wait for a'
+            " handler that hangs?",
+            self._closing,
+            seconds,
+            f", and {others} with it" if others else "",
+        )
+        self._opened.clear()  # the one that hangs may still use them
 
     async def _close_others(self, name: str) -> None:
         try:
@@ -99,7 +113,3 @@ async def _rest(generator: _Opened) -> None:
         value = next(generator, _NOTHING)
     if value is not _NOTHING:
         raise TypeError("it yields a second time: what comes after that never runs")
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {text_of(error)}"

@@ -25,5 +25,8 @@ class Units(Protocol):
     def give_up(
         self, lot: Lot, works: Sequence[Work], error: BaseException, dispatcher: Dispatcher
     ) -> None:
-        """End the unit of a lot whose thread does not come back, fail these, finish the lot."""
+        """End the unit of a lot whose thread does not come back, finish the lot.
+
+        One record has failed with the error; several are called one by one next.
+        """
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from operator import itemgetter
 
 from redrive.processing.outcomes.report import Subject
 from redrive.processing.work import Work
@@ -31,6 +32,11 @@ class DelayQueue:
         while self._heap and self._heap[0][0] <= now:
             due, _, work = heappop(self._heap)
             yield work, due
+
+    def take_all(self) -> list[tuple[Work | Subject, int]]:
+        """All records, due or not, with their due times."""
+        heap, self._heap = self._heap, []
+        return [(work, due) for due, _, work in sorted(heap, key=itemgetter(1))]
 
     def next_due(self) -> int | None:
         """When the next record is due."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -41,13 +41,16 @@ class Fresh:
         lanes: Lanes,
         given_back: GivenBack,
         reception: Reception,
+        blocked: Sized = (),
     ) -> None:
+        """While keys are `blocked`, all records go by lanes: some may have to wait for others."""
         self._scope = scope
         self._assigned = assigned
         self._tracker = tracker
         self._lanes = lanes
         self._given_back = given_back
         self._reception = reception
+        self._blocked = blocked
         handler = scope.app.handlers.get(assigned.place.topic)
         plain = handler is not None and assigned.delay is None and is_plain(handler, scope.app)
         self._handler = handler if plain else None
@@ -88,6 +91,13 @@ class Fresh:
             turn.lanes = [] if lane is None else [lane]
         if rest:
             self._reception.take_in(rest, now, report)
+
+    def shut(self, now: int, report: Report) -> None:
+        """Let all that waits go by lanes, which are shut: there is an outage."""
+        if self.is_shared:
+            self._reception.take_in(self._take_all(), now, report)
+        else:
+            self.spread(now, report)
 
     def _note_read(self, offset: int, now: int) -> None:
         read = self._read
@@ -179,7 +189,8 @@ class Fresh:
         In order they would be if handlers are slow, a record waits in place, or a call takes long.
         But not if one thread alone runs all.
         """
-        if self._handler is None or self._given_back.counts:
+        held_up = self._given_back.counts or self._blocked or self._lanes.shut
+        if self._handler is None or held_up:
             return False
         if self.is_shared:
             return True

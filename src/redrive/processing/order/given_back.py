@@ -24,6 +24,8 @@ class GivenBack:
         self.counts: dict[int, tuple[int, int]] = {}
         """By offset: the number of the next try, and the steady time of it."""
         self._lanes_returned: set[Lane] = set()
+        self._again: int | None = None
+        """Where reading goes back to for records that were never tried: see `read_again`."""
 
     def take(self, report: Report) -> None:
         """Take the records that a report gives back, and those behind them in their lanes."""
@@ -58,7 +60,13 @@ class GivenBack:
         if not self.goes_back:
             return None
         self.goes_back = False
-        return self._tracker.first_given_back
+        again, self._again = self._again, None
+        return self._tracker.first_given_back if again is None else again
+
+    def read_again(self, offset: int) -> None:
+        """Have reading go back for a record that was read, and kept by its offset only."""
+        self._again = offset if self._again is None else min(offset, self._again)
+        self.goes_back = True
 
     def _count(self, offset: int, tries: int, until: int) -> None:
         if len(self.counts) >= self._most:

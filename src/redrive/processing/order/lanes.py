@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
 from types import MappingProxyType
@@ -46,7 +46,7 @@ class Lanes:
         together: bool = False,
     ) -> None:
         """With `together`, a lot is taken from several lanes: one transaction for all of them."""
-        self._ordering = ordering
+        self._ordering = "key" if ordering == "strict" else ordering
         self._concurrency = concurrency
         self._long_lanes = long_lanes or LongLanes(concurrency)
         self._together = together
@@ -65,17 +65,27 @@ class Lanes:
         """A heap of what waits in place, by the steady time until which it does."""
         self._sequence = count()
         self._free_turn = False
+        self.shut: dict[str, deque[Lane | Work]] = {}
+        """What could run but for an outage of its handler, by source topic: in the order in which
+        it is let out."""
+        self._apart: dict[Work, int | None] = {}
+        """Records that are not taken together with those before them: the steady time before which
+        they must not run; None: they are called alone next time."""
 
     def add(self, work: Work, *, until: int | None = None) -> None:
-        """Put a record at the end of its lane; with `until`, a new lane sleeps that long."""
+        """Put a record at the end of its lane; with `until`, it does not run before that time."""
         key = self._key(work.record)
         if key is None:
             self._start(work, until)
             return
         lane = self._lanes.get(key)
         if lane is None:
-            self._lanes[key] = lane = Lane(key)
+            self._lanes[key] = work.lane = lane = Lane(key)
+            lane.queue.append(work)
             self._start(lane, until)
+            return
+        if until is not None:
+            self._apart[work] = until
         work.lane = lane
         lane.queue.append(work)
 
@@ -86,7 +96,10 @@ class Lanes:
 
     def extend(self, works: list[Work]) -> None:
         """Put many at the end of their lanes."""
-        if self._ordering == "unordered":
+        if self.shut:
+            for work in works:
+                self.add(work)
+        elif self._ordering == "unordered":
             self._free.extend(works)
         elif self._ordering == "partition":
             self.add(works[0])
@@ -133,6 +146,102 @@ class Lanes:
             sleeper.lane.queue.popleft()
             self.free(sleeper.lane)
 
+    def waiting(self) -> list[Work]:
+        """All records that have not been taken, whatever they wait for."""
+        others = (*(each for _, _, each in self.sleeping), *self._all_shut())
+        alone = [each for each in others if isinstance(each, Work)]
+        return [work for lane in self._lanes.values() for work in lane.queue] + [
+            *self._free,
+            *alone,
+        ]
+
+    def waiting_of(self, key: object) -> list[Work]:
+        """The records of one lane that have not been taken."""
+        lane = self._lanes.get(key)
+        return [] if lane is None else list(lane.queue)
+
+    def has(self, key: object) -> bool:
+        """Whether records of that key wait in their lane, or run."""
+        return key in self._lanes
+
+    def _all_shut(self) -> list[Lane | Work]:
+        return [each for queue in self.shut.values() for each in queue]
+
+    def take_out(self, works: Collection[Work]) -> None:
+        """Take records out that have not been taken; those behind them move up."""
+        gone = set(works)
+        for lane in {work.lane for work in gone if work.lane is not None}:
+            kept = [work for work in lane.queue if work not in gone]
+            lane.queue.clear()
+            lane.queue.extend(kept)
+        self._free = deque(work for work in self._free if work not in gone)
+        self._apart = {work: until for work, until in self._apart.items() if work not in gone}
+        self.sleeping = [each for each in self.sleeping if each[2] not in gone]
+        for topic, queue in self.shut.items():
+            self.shut[topic] = deque(each for each in queue if each not in gone)
+        asleep = [each for _, _, each in self.sleeping]
+        for each in (*self._ready, *self._long, *asleep, *self._all_shut()):
+            # One that is not among these is busy: whoever frees it finds that nothing is left.
+            if isinstance(each, Lane) and not each.queue:
+                self._lanes.pop(each.key, None)
+        self._ready = deque(lane for lane in self._ready if lane.queue)
+        self._long = deque(lane for lane in self._long if lane.queue)
+        self.sleeping = [
+            each for each in self.sleeping if isinstance(each[2], Work) or each[2].queue
+        ]
+        heapify(self.sleeping)
+
+    # During an outage
+
+    def shut_off(self, topic: str) -> None:
+        """Let nothing of a handler run, but for what `let_out` lets out."""
+        self.shut.setdefault(topic, deque())
+        queues = (self._ready, self._long, self._free)
+        waiting = [[*queue] for queue in queues]
+        for queue in queues:
+            queue.clear()
+        for each in (lane_or_work for queue in waiting for lane_or_work in queue):
+            self._start(each)
+
+    def reopen(self, topic: str) -> None:
+        """Let all of it run again."""
+        for each in self.shut.pop(topic, ()):
+            if isinstance(each, Work) or each.queue:
+                self._start(each)
+
+    def let_out(self, topic: str) -> Work | None:
+        """Let the next one run, alone: whose turn it is among all keys; None: nothing waits."""
+        queue = self.shut.get(topic)
+        while queue:
+            each = queue.popleft()
+            if isinstance(each, Lane):
+                if not each.queue:
+                    self._lanes.pop(each.key, None)
+                    continue
+                self._ready.appendleft(each)
+                head = each.queue[0]
+            else:
+                self._free.appendleft(each)
+                head = each
+            self._apart[head] = None
+            return head
+        return None
+
+    def rouse(self, works: Collection[Work]) -> None:
+        """Have these wait no longer for their time; each of them is taken alone."""
+        roused = {work.lane or work for work in works}
+        asleep = [each[2] for each in sorted(self.sleeping) if each[2] in roused]
+        self.sleeping = [each for each in self.sleeping if each[2] not in roused]
+        heapify(self.sleeping)
+        self.call_alone(works)
+        for each in asleep:
+            self._start(each)
+
+    def _is_shut(self, what: Lane | Work) -> bool:
+        head = what.queue[0] if isinstance(what, Lane) and what.queue else what
+        # A recovery is no call of the handler.
+        return isinstance(head, Work) and head.handler.topic in self.shut and head.ending is None
+
     def next_wake(self) -> int | None:
         """When `wake` has something to do."""
         return self.sleeping[0][0] if self.sleeping else None
@@ -159,21 +268,25 @@ class Lanes:
         lane = self._take_first()
         head = lane.queue[0]
         long = len(lane.queue) > LOT and head.handler.ack != "manual"
-        size = _lot_size(head, self._size(large=long and before_others))
+        size = self._lot_size(head, self._size(large=long and before_others))
         if long:
             self._note_long(lane)
-        works = _alike(lane.queue, size)
+        works = _alike(lane.queue, size, self._apart)
         lanes = [lane]
         several = self._together or self.quick or head.handler.batch is not None
         most = self._most_lanes(head, size) if several else 1
         while len(lanes) < most and len(works) < size and (first := self._first()) is not None:
             # A batch is filled from several lanes; each is busy until the call has ended.
-            if not _same(head, first.queue[0]):
+            if not _same(head, first.queue[0]) or first.queue[0] in self._apart:
                 break
             lane = self._take_first()
-            works += _alike(lane.queue, size - len(works))
+            works += _alike(lane.queue, size - len(works), self._apart)
             lanes.append(lane)
         return works, lanes
+
+    def call_alone(self, works: Iterable[Work]) -> None:
+        """Have each of these called without others, the next time that it is taken."""
+        self._apart.update(dict.fromkeys(works))
 
     def note_pace(self, seconds: float, records: int) -> None:
         """Take note of how long records took.
@@ -192,6 +305,8 @@ class Lanes:
                 work.lane.queue.appendleft(work)
             elif work in waits:
                 self._start(work, waits[work])
+            elif self.shut:
+                self._start(work)
             else:
                 self._free.appendleft(work)
 
@@ -204,6 +319,10 @@ class Lanes:
         if not lane.queue:
             self._lanes.pop(lane.key, None)
         else:
+            first = self._apart.get(lane.queue[0]) if self._apart else None
+            if first is not None:
+                del self._apart[lane.queue[0]]
+                until = max(first, until or first)
             self._start(lane, until)
 
     def close(self) -> None:
@@ -215,6 +334,8 @@ class Lanes:
         """Take all that waits in the lane out of it."""
         works = list(lane.queue)
         lane.queue.clear()
+        for work in works if self._apart else ():
+            self._apart.pop(work, None)
         return works
 
     def _most_lanes(self, head: Work, size: int) -> int:
@@ -271,18 +392,32 @@ class Lanes:
         # Large lots while there is much to do, single records towards the end: no thread is left
         # with a long lot while the others are idle.
         share = max(1, min(LOT, len(free) // (2 * self._concurrency)))
-        return _alike(free, _lot_size(free[0], share))
+        return _alike(free, self._lot_size(free[0], share), self._apart)
+
+    def _lot_size(self, head: Work, otherwise: int) -> int:
+        if head.handler.ack == "manual":
+            return 1
+        if head in self._apart:
+            del self._apart[head]
+            return 1
+        return head.handler.batch or otherwise if head.ending is None else otherwise
 
     def _start(self, what: Lane | Work, until: int | None = None) -> None:
         if until is not None:
             heappush(self.sleeping, (until, next(self._sequence), what))
+        elif self.shut and self._is_shut(what):
+            self._shut_of(what).append(what)
         elif isinstance(what, Lane):
             (self._long if self._is_long(what) else self._ready).append(what)
         else:
             self._free.append(what)
 
+    def _shut_of(self, what: Lane | Work) -> deque[Lane | Work]:
+        head = what.queue[0] if isinstance(what, Lane) else what
+        return self.shut[head.handler.topic]
 
-def _alike(queue: deque[Work], most: int) -> list[Work]:
+
+def _alike(queue: deque[Work], most: int, apart: Collection[Work]) -> list[Work]:
     """Take up to so many from the queue's head, as long as they are for the same call."""
     head = queue[0]
     handler, ending = head.handler, head.ending is None
@@ -292,6 +427,8 @@ def _alike(queue: deque[Work], most: int) -> list[Work]:
         work = queue[0]
         if work.handler is not handler or (work.ending is None) is not ending:
             break
+        if apart and works and work in apart:
+            break
         works.append(take())
         most -= 1
     return works
@@ -299,12 +436,6 @@ def _alike(queue: deque[Work], most: int) -> list[Work]:
 
 def _is_batch(work: Work) -> bool:
     return work.handler.batch is not None and work.ending is None
-
-
-def _lot_size(head: Work, otherwise: int) -> int:
-    if head.handler.ack == "manual":
-        return 1
-    return head.handler.batch or otherwise if head.ending is None else otherwise
 
 
 def _same(one: Work, other: Work) -> bool:

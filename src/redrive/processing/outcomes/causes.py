@@ -16,12 +16,19 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive import envelope as envelopes
-from redrive.envelope import Envelope, bounded, text_of
+from redrive.envelope import Envelope, bounded, text_of, type_and_text
 from redrive.errors import PastError
 from redrive.fingerprint import Fingerprint, fingerprint
 from redrive.handler import name_of
 from redrive.logs import one_line, shortened
+from redrive.processing.outcomes.envelopes import asked
 from redrive.processing.outcomes.report import Outcome
+from redrive.tuning import (
+    CAUSE_GROUP_BYTES,
+    CAUSE_MESSAGE_BYTES,
+    CAUSE_TRACE_CHARACTERS,
+    CAUSES_TOLD_APART,
+)
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -34,12 +41,6 @@ AGAIN: Final = "again"
 FAILED: Final = ("park", "bury", "discard")
 """Kinds of outcomes that have a cause."""
 OTHERS: Final = "(others)"
-MOST: Final = 50
-"""Causes that are told apart before somebody takes them; those beyond are counted together."""
-_MESSAGE: Final = 500
-_TRACE: Final = 8192
-_GROUP: Final = 200
-"""Bytes of the name that an app gives a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Tally:
             found = self.fingerprint(record, error, reason)
         cause = Cause(kind, record.topic, found)
         with self._lock:
-            if cause not in self._seen and len(self._seen) >= MOST:
+            if cause not in self._seen and len(self._seen) >= CAUSES_TOLD_APART:
                 cause = Cause(kind, record.topic, Fingerprint(reason, OTHERS))
             seen = self._seen.get(cause)
             if seen is None:
@@ -140,12 +141,12 @@ class Tally:
         if self._app.name_group is None:
             return None
         try:
-            given = self._app.name_group(record, error)
-            return None if given is None else one_line(bounded(given, _GROUP))
+            given = asked("it", self._app.name_group, record, error)
+            return None if given is None else one_line(bounded(given, CAUSE_GROUP_BYTES))
         except Exception as mistake:  # noqa: BLE001 -- a user's function may raise anything
             if not self._misnamed:
                 name = name_of(self._app.name_group)
-                said = f"{type(mistake).__name__}: {text_of(mistake)}"
+                said = type_and_text(mistake)
                 log.warning(
                     "fingerprint %s failed (%s): failures are grouped without it", name, said
                 )
@@ -207,7 +208,7 @@ def _described(
         record.offset,
         id="" if envelope is None else envelope.id,
         attempt=1 if envelope is None else _failed_attempt(cause, envelope),
-        message=one_line(bounded(message, _MESSAGE)),
+        message=one_line(bounded(message, CAUSE_MESSAGE_BYTES)),
         trace="" if error is None else trace_of(error),
     )
 
@@ -220,12 +221,12 @@ def _failed_attempt(cause: Cause, envelope: Envelope) -> int:
 
 def trace_of(error: BaseException) -> str:
     """The stack trace; bounded, as all of this is."""
-    return shortened(envelopes.trace_of(error).rstrip(), _TRACE)
+    return shortened(envelopes.trace_of(error).rstrip(), CAUSE_TRACE_CHARACTERS)
 
 
 def _log_one(seen: Seen, record: Record, error: BaseException | None) -> None:
     kind = seen.cause.kind
-    text = "" if error is None else one_line(bounded(text_of(error), _MESSAGE))
+    text = "" if error is None else one_line(bounded(text_of(error), CAUSE_MESSAGE_BYTES))
     log.debug(
         "%s: %s%s %s: %s",
         record.place,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from redrive import envelope as headers
 from redrive import ids
@@ -16,6 +16,8 @@ from redrive.threads import raise_ctrl_c
 
 if TYPE_CHECKING:
     from redrive.app import App
+
+_T = TypeVar("_T")
 
 
 class Envelopes:
@@ -55,7 +57,8 @@ class Envelopes:
         chosen = work.handler.id
         if chosen is None:
             return self._origin_id(work.record)
-        given = ids.as_text(_chosen_id(chosen, work.record))
+        what = f"id= of the handler of {work.record.topic!r}"
+        given = ids.as_text(asked(what, chosen, work.record))
         if given is not None:
             return given
         if work.record.value is None or ids.is_optional(chosen):  # a tombstone has no fields
@@ -70,15 +73,18 @@ class Envelopes:
         return ids.from_origin(topic_id, record.partition, record.offset)
 
 
-def _chosen_id(chosen: ids.IdOf, record: Record) -> ids.MessageId:
-    """The id; where the function raises what is no Exception, an error that is one says so."""
+def asked(what: str, function: Callable[..., _T], record: Record, *more: object) -> _T:
+    """What a user's function says of a record.
+
+    Where it raises what is no Exception, an error that is one says so: nothing that `what` is asked
+    for may end a thread.
+    """
     try:
-        return chosen(record)
+        return function(record, *more)
     except Exception:
         raise
     except BaseException as error:
         raise_ctrl_c(error)
         raise RedriveError(
-            f"id= of the handler of {record.topic!r} raised {type(error).__name__} for"
-            f" {record.place}: {headers.text_of(error)}"
+            f"{what} raised {type(error).__name__} for {record.place}: {headers.text_of(error)}"
         ) from error

@@ -19,7 +19,7 @@ class Judged:
     is committed.
     """
 
-    __slots__ = ("_before", "detained", "report", "settled", "waits")
+    __slots__ = ("_before", "detained", "parked", "report", "settled", "waits")
 
     def __init__(self) -> None:
         self.report = Report()
@@ -29,6 +29,8 @@ class Judged:
         """Those of them that wait for no fault of theirs: broker, database or a rival."""
         self.settled: set[int] = set()
         """The offsets that have an outcome, or were given back."""
+        self.parked: set[Work] = set()
+        """Those that others of their key have to wait for from now on, in strict order."""
         self._before: list[tuple[Work, int, Envelope | None, Ending | None]] = []
 
     def judge(self, work: Work, result: Result, now: int, verdicts: Verdicts) -> None:
@@ -37,12 +39,17 @@ class Judged:
         wait = verdicts.of(work, result, now, self.report)
         if wait is not None:
             self.waits[work] = wait
+        elif verdicts.is_strict and self.report.outcomes:
+            last = self.report.outcomes[-1]
+            if last.offset == work.offset and last.kind == "park":
+                self.parked.add(work)
 
     def undo(self) -> None:
         """Nothing of it happened: nothing counts against any record."""
         for work, tries, envelope, ending in reversed(self._before):
             work.tries, work.envelope, work.ending = tries, envelope, ending
         self._before.clear()
+        self.parked.clear()
 
     def detain(self, work: Work, until: int) -> None:
         """Let a record wait that nobody has anything against."""
@@ -62,6 +69,8 @@ class Judged:
 
     def goes_on(self, work: Work) -> bool:
         """Whether those behind a record may run, after it was judged."""
-        return work not in self.waits and all(
-            work is not gone for gone, _ in self.report.given_back
+        return (
+            work not in self.waits
+            and work not in self.parked
+            and all(work is not gone for gone, _ in self.report.given_back)
         )

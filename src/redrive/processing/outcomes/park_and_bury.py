@@ -21,6 +21,8 @@ def park(app: App, subject: Subject, to: Park, error: BaseException | None) -> O
     offset, record, envelope = subject
     moved = replace(envelope, attempt=to.attempt, due=to.due, not_before=to.not_before)
     write = _write(app.delay_topic(to.delay), record, moved)
+    if app.ordering == "strict":  # whoever owns its partition decides about all of its key
+        write = write._replace(partition=moved.origin_partition)
     return Outcome("park", offset, record, (write,), envelope=moved, error=error)
 
 
@@ -42,6 +44,14 @@ def hop(
     if write.topic not in app.delay_topics:
         write = write._replace(topic=here)
     return replace(moved, kind="hop", reason=reason, writes=(write,))
+
+
+def behind(app: App, subject: Subject) -> Outcome:
+    """To the topic of followers: one before it of its key is parked; it is not an attempt."""
+    offset, record, envelope = subject
+    write = _write(app.behind_topic, record, envelope)
+    write = write._replace(partition=envelope.origin_partition)
+    return Outcome("hop", offset, record, (write,), "behind", envelope)
 
 
 def to_origin(subject: Subject) -> Outcome:

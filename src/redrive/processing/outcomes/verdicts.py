@@ -13,7 +13,9 @@ from redrive.envelope import Envelope
 from redrive.errors import Conflict, NoIdError, PastError, PublishError, Undecodable, Unhandled
 from redrive.fingerprint import class_name
 from redrive.processing.outcomes.causes import AGAIN, Tally
+from redrive.processing.outcomes.dead_brake import DeadBrake
 from redrive.processing.outcomes.envelopes import Envelopes
+from redrive.processing.outcomes.guards import Guards
 from redrive.processing.outcomes.park_and_bury import bury_or_discard, hop, park
 from redrive.processing.outcomes.report import Outcome, Report, Subject
 from redrive.processing.work import DUPLICATE, Ending, Result, TakenCareOf, Work
@@ -33,13 +35,23 @@ class Verdicts:
     """Decides about single records; what it finds is in the work and in the report alone."""
 
     def __init__(
-        self, app: App, envelopes: Envelopes, causes: Tally, steady: Callable[[int], int]
+        self,
+        app: App,
+        envelopes: Envelopes,
+        causes: Tally,
+        steady: Callable[[int], int],
+        *,
+        guards: Guards | None = None,
+        brake: DeadBrake | None = None,
     ) -> None:
         """`steady` turns a time of the clock into one that nobody sets: waits are counted in it."""
         self._app = app
+        self.is_strict = app.ordering == "strict"
         self._envelopes = envelopes
         self._causes = causes
         self._steady = steady
+        self._guards = guards
+        self._brake = brake
 
     def of(self, work: Work, result: Result, now: int, report: Report) -> int | None:
         """Judge one result; returns the steady time until which the record waits for a call.
@@ -48,6 +60,9 @@ class Verdicts:
         """
         if isinstance(result, BaseException):
             return self.failed(work, result, now, report)
+        if self._guards is not None and work.ending is None and result is not DUPLICATE:
+            self._guards.passed(work, now)
+        self._goes_well(work, now)
         if result is DUPLICATE:
             report.outcomes.append(Outcome("duplicate", work.offset, work.record))
         elif work.ending is not None and not isinstance(result, TakenCareOf):
@@ -66,23 +81,38 @@ class Verdicts:
         envelope = self._identified(work, error, now, report)
         if envelope is None:
             return None
+        hopeless = _hopeless(error)
+        if hopeless is None and (held := self._held(work, error, now)) is not None:
+            return held
         work.envelope = envelope = self.with_error(envelope, work.record, error, now)
-        if (reason := _hopeless(error)) is not None:
-            return self._at_once(work, decisions.Bury(reason), error, now, report)
-        decision = work.handler.retry.decide(envelope, error, now, work.tries)
+        if hopeless is None:
+            decision = work.handler.retry.decide(envelope, error, now, work.tries)
+        else:
+            decision = decisions.Bury(hopeless)
         match decision:
-            case decisions.Again(wait):
+            case decisions.Again(wait, counts):
                 self._causes.note(AGAIN, work.record, envelope, error)
-                work.tries += 1
+                work.tries += counts
                 return self._steady(now) + wait
-            case decisions.Return(wait):
+            case decisions.Return(wait, counts):
                 self._causes.note(AGAIN, work.record, envelope, error)
+                work.tries -= not counts  # whoever takes it counts one more
                 report.given_back.append((work, self._steady(now) + wait))
             case decisions.Park():
+                self._goes_well(work, now)
                 report.outcomes.append(park(self._app, self.subject(work), decision, error))
             case decisions.Bury() | decisions.Discard():
                 return self._at_once(work, decision, error, now, report)
         return None
+
+    def _goes_well(self, work: Work, now: int) -> None:
+        """Note that a record is not buried now."""
+        if self._brake is not None and work.ending is None:
+            self._brake.well(1, self._steady(now))
+
+    def _held(self, work: Work, error: BaseException, now: int) -> int | None:
+        """Until when it is not yet known, or not, that a failure is the record's own."""
+        return None if self._guards is None else self._guards.failed(work, error, now)
 
     def _identified(
         self, work: Work, error: BaseException, now: int, report: Report
@@ -109,8 +139,11 @@ class Verdicts:
         report: Report,
     ) -> int | None:
         """End a record; if its recovery has to be called first, that waits for nothing."""
+        brake, steady = self._brake, self._steady(now)
+        if brake is not None and brake.stops(work.record, decision.reason, error, steady):
+            return steady + _MINUTE  # the run ends before that
         ended = not self.ended(work, decision, error, report)
-        return None if ended else self._steady(now)
+        return None if ended else steady
 
     def ended(
         self,

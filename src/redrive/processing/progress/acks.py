@@ -37,7 +37,7 @@ class AckTracker:
         self._completed = 0
 
     def receive(self, offsets: Sequence[int]) -> Sequence[int]:
-        """Note that these were received, in ascending order; gives those that shall run.
+        """Note that these were received, in ascending order; returns those that must run.
 
         Left out are those that are complete, still under way, or were completed before a crash.
         """
@@ -89,6 +89,10 @@ class AckTracker:
     def in_flight(self) -> int:
         """How many received offsets are not complete."""
         return len(self._running)
+
+    def is_under_way(self, offset: int) -> bool:
+        """Whether it was received, and is not complete."""
+        return offset in self._running
 
     @property
     def prefix(self) -> int:

@@ -14,7 +14,7 @@ from redrive.ports import Position
 from redrive.processing.progress.done_beyond import PREFIX
 
 TOPIC: Final = "t1"
-"""The id of the topic: one that was deleted and made again has another."""
+"""The id of the topic: one that was deleted and recreated has another."""
 RUN: Final = "s1"
 """The run on Spark that committed the offset."""
 BEGUN: Final = "b1"

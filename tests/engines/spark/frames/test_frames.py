@@ -248,14 +248,14 @@ SENTENCES = {
     "a union": "its plan has a union",
     "a join that is not broadcast": "its plan has a shuffle",
     "the broadcast side": "broadcast side of a join",
-    "the last row is missing": "[0]@2 did not come out",
+    "the last row is missing": "[0]@2: it must return every row once",
     "cached": "must not be cached",
-    "a park in an array": "[0]@0 came out of the frame handler with several outcomes",
-    "a row is doubled": "[0]@1 came out of the frame handler twice",
+    "a park in an array": "[0]@0 with several outcomes",
+    "a row is doubled": "[0]@1 twice, or out of order",
     "no such column": "nothing",
     "redrive is gone": 'has no column "redrive"',
     "redrive is another": "make it with redrive.spark.done()",
-    "no frame": "it gave int, not a DataFrame",
+    "no frame": "it returned int, not a DataFrame",
 }
 
 

@@ -12,6 +12,7 @@ from redrive import App, RetryPolicy
 from redrive.engines.spark.frames.intake import Rules, input_frame
 from redrive.engines.spark.frames.judging import ForHandler, Judge
 from redrive.envelope import HEADERS, Envelope, at_origin, parse
+from redrive.parked_rules import Match, ParkedRule
 from redrive.record import Headers, Record, TopicPartition
 from redrive.testing.frames import kafka_frame
 
@@ -142,6 +143,55 @@ def test_the_handler_sees_what_the_processor_would_have_it_handle(
         else:
             assert row.redrive.id == f"ID/0/{record.offset}"
             assert row.redrive.error is None
+
+
+def rule(kind: str, ends: dict[str, int], **match: tuple[str, ...]) -> ParkedRule:
+    return ParkedRule(
+        id="r", kind=kind, match=Match(**match), by="me", at=0,  # type: ignore[arg-type]  # -- a word of it
+        ends={"shop.retry.1s": ends}, topic_ids={"shop.retry.1s": "D"},
+    )  # fmt: skip
+
+
+RULES = [
+    (rule("hold", {}, groups=("g1",)),),
+    (rule("hold", {}, topics=("shop.retry.1s",)),),
+    (rule("run-now", {"0": 6}, groups=("g",)),),
+    (rule("run-now", {"0": 6}, topics=("shop.retry.1s",)), rule("hold", {}, ids=("it's",))),
+    (rule("hold", {}, groups=("g1",)), rule("run-now", {"0": 8}, ids=("it's", "b"))),
+    (rule("run-now", {"1": 6}, groups=("g",)),),
+]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_operators_hold_rows_and_let_them_go_as_the_processor_would(spark_session, rules):
+    app = App("shop")
+    app.frame("orders", retry=RetryPolicy("1s 2s"))(lambda frame: frame)
+    place = TopicPartition("shop.retry.1s", 0)
+    made = [
+        replace(WHOLE, id=name, error_group=group, due=due, not_before=None)
+        for name in ("it's", "b")
+        for group in ("g1", "h", None)
+        for due in (NOW, NOW + 5000)
+    ]
+    given = [
+        Record(*place, number, b"k", b"v", each.headers(()), NOW - DELAY)
+        for number, each in enumerate(made)
+    ]
+    columns = Rules(
+        app="shop", topic="orders", topic_id="ID", now=NOW, delays={place.topic: DELAY},
+        parked=rules, topic_ids={place: "D"},
+    )  # fmt: skip
+    rows = input_frame(kafka_frame(spark_session, given), columns).collect()
+    wanted = set()
+    for record in given:
+        judge = Judge(
+            app, place, start=0, topic_id="ID", delay=DELAY, now=NOW, rules=rules,
+            delay_topic_id="D",
+        )  # fmt: skip
+        if isinstance(judge.unseen(record), ForHandler):
+            wanted.add(record.offset)
+    assert {row.redrive.read.offset for row in rows} == wanted
+    assert all(row.redrive.read.due <= NOW for row in rows)
 
 
 @pytest.mark.parametrize("lane", ["main", "retry"])

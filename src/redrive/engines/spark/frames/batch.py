@@ -21,14 +21,15 @@ from redrive.engines.spark.frames.faults import (
 from redrive.engines.spark.frames.frame_report import RangeReport, as_report, blamed, untouched
 from redrive.engines.spark.frames.frame_session import ArrowBatchSize
 from redrive.engines.spark.frames.intake import REDRIVE, Rules
-from redrive.engines.spark.frames.process import Process, process
+from redrive.engines.spark.frames.process import process
 from redrive.engines.spark.frames.range_delivery import RangeDelivery
 from redrive.engines.spark.frames.sink import COLUMNS, Sink
 from redrive.engines.spark.halving import PROOF, Suspects
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.runtime import Clients
 from redrive.engines.spark.spark_session import check_workers
 from redrive.engines.spark.spec import Spec
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.kafka.errors import NotAllowedError
 from redrive.record import TopicPartition
@@ -49,7 +50,7 @@ _HOW_TO_MAKE_IT: Final = "make it with redrive.spark.done(), send(), park() or b
 class Batches:
     """Runs the batches of one lane."""
 
-    def __init__(self, spark: SparkSession, app: App, spec: Spec, lane: Lane) -> None:
+    def __init__(self, spark: SparkSession, app: App, spec: Spec, lane: LaneName) -> None:
         handler = app.frame_handler
         assert handler is not None  # noqa: S101 -- an app without one has no frames to run
         self._spark = spark
@@ -85,7 +86,7 @@ class Batches:
 
     def _sink(self, ranges: Sequence[Range]) -> Sink:
         # Every time: a topic that was recreated has another one, and its offsets start again.
-        self._topic_id = self._process.log.topic_id(self._handler.topic)
+        self._topic_id = self._process.kafka_log.topic_id(self._handler.topic)
         by_place = {each.place: each for each in ranges}
         return Sink(self._spec, by_place, self._topic_id, WallClock().now())
 
@@ -208,10 +209,12 @@ class Batches:
             delays=delays if self._lane == "retry" else None,
             to_origin=self._handler.retry.redeliver == "origin",
             done={each.place: done for each in ranges if (done := each.done)},
+            parked=ranges[0].rules if self._lane == "retry" else (),
+            topic_ids={each.place: each.topic_id for each in ranges},
         )
 
     @property
-    def _process(self) -> Process:
+    def _process(self) -> Clients:
         return process(self._spec)
 
 
@@ -223,12 +226,12 @@ def _see(spark: SparkSession, folder: str) -> None:
 
 
 def outcomes(frame: object, topic: str) -> DataFrame:
-    """The columns that tasks need, of what a frame handler gave."""
+    """The columns that tasks need, of what a frame handler returned."""
     from pyspark.sql import DataFrame
 
     if not isinstance(frame, DataFrame):
         raise ConfigurationError(
-            f'frame handler of "{topic}": it gave {type(frame).__name__}, not a DataFrame'
+            f'frame handler of "{topic}": it returned {type(frame).__name__}, not a DataFrame'
         )
     types = dict(frame.dtypes)
     problems = [

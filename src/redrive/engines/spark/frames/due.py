@@ -19,7 +19,7 @@ from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.engines.spark import ranges
 from redrive.engines.spark.frames import due_options
 from redrive.engines.spark.frames.due_options import DueOptions
-from redrive.engines.spark.frames.intake import KAFKA_SCHEMA, kafka_row
+from redrive.engines.spark.frames.intake import EARLIEST, KAFKA_SCHEMA, LATEST, kafka_row
 from redrive.engines.spark.ranges import Range
 from redrive.errors import ConfigurationError, DataLossError
 from redrive.kafka.errors import MissingTopicError
@@ -191,7 +191,7 @@ class DueReader(DataSourceStreamReader):
         if untimed:
             raise ConfigurationError(
                 f"redrive-due: {', '.join(untimed)}: message.timestamp.type is not LogAppendTime,"
-                " so that nobody knows when records are due"
+                " so it is unknown when records are due"
             )
 
 
@@ -227,9 +227,9 @@ def as_ids(offsets: Offsets) -> dict[str, str]:
 
 def as_row(record: Record) -> tuple[Any, ...]:
     """A record of a delay topic as a row of Spark's Kafka source."""
-    return kafka_row(
-        record, datetime.fromtimestamp((record.timestamp or 0) / 1000, UTC), _APPEND_TIME
-    )
+    # Kafka takes any number for a time, Python and Spark only those of the years 1 to 9999.
+    written = min(max(record.timestamp or 0, EARLIEST), LATEST)
+    return kafka_row(record, datetime.fromtimestamp(written / 1000, UTC), _APPEND_TIME)
 
 
 def hold(record: Record, clock: Clock = _CLOCK, wait: Wait = _wait) -> None:
@@ -239,8 +239,8 @@ def hold(record: Record, clock: Clock = _CLOCK, wait: Wait = _wait) -> None:
         return
     if (left := int(due) - clock.now()) > DUE_LONG_HOLD * 1000:
         log.warning(
-            "%s is due only in %d s by its header redrive-due, though its delay is over: it"
-            " waits, with everything behind it; was its writer's clock ahead?",
+            "%s: redrive-due is %d s in the future though its delay is over; it waits, and so does"
+            " everything behind it. Was the writer's clock ahead?",
             record.place,
             left // 1000,
         )

@@ -9,6 +9,7 @@ from typing import Final
 from redrive.durations import milliseconds
 from redrive.errors import ConfigurationError
 from redrive.record import is_topic_name
+from redrive.tuning import DUE_MOST_RECORDS
 
 _STARTS: Final = ("earliest", "latest")
 _KNOWN: Final = {
@@ -16,7 +17,7 @@ _KNOWN: Final = {
     "delay": "how long records wait, such as 5m; by default as the end of a topic's name says",
     "bootstrap": "the address of Kafka; by default that of redrive's settings",
     "startingoffsets": "earliest (the default) or latest",
-    "maxrecordsperbatch": "at most so many records in one batch; 500000 by default",
+    "maxrecordsperbatch": "at most this many records in one batch; 500000 by default",
     "failondataloss": "true (the default): stop where records are gone; false: say so, and go on",
 }
 _SPELLED: Final = {
@@ -24,7 +25,6 @@ _SPELLED: Final = {
     "maxrecordsperbatch": "maxRecordsPerBatch",
     "failondataloss": "failOnDataLoss",
 }
-_MOST: Final = 500_000
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DueOptions:
     """The delay topics with their delays, in milliseconds."""
     bootstrap: str | None = None
     from_latest: bool = False
-    most: int = _MOST
+    most: int = DUE_MOST_RECORDS
     fail_on_data_loss: bool = True
 
 
@@ -55,7 +55,7 @@ def read(given: Mapping[str, str]) -> DueOptions:
     start = options.get("startingoffsets", "earliest")
     if start not in _STARTS:
         problems.append(f"startingOffsets is {start!r}; it can be {' or '.join(_STARTS)}")
-    most = options.get("maxrecordsperbatch", str(_MOST))
+    most = options.get("maxrecordsperbatch", str(DUE_MOST_RECORDS))
     if not most.isdecimal() or not int(most):
         problems.append(f"maxRecordsPerBatch is {most!r}; it can be 1 or more")
     fail = options.get("failondataloss", "true").lower()

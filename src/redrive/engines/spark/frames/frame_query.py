@@ -17,7 +17,7 @@ from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.source import Reader
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.under_way import UnderWay
-from redrive.engines.words import Lane
+from redrive.engines.words import LaneName
 from redrive.tuning import FRAME_NOTHING_DONE_WAIT, FRAME_STOP_SECONDS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class FrameQuery:
         spark: SparkSession,
         app: App,
         spec: Spec,
-        lane: Lane,
+        lane: LaneName,
         *,
         report: Report,
         under_way: UnderWay,
@@ -45,7 +45,7 @@ class FrameQuery:
     ) -> None:
         self._spark = spark
         self._name = f"redrive {app.name} {lane} {spec.run}"
-        self._lane: Lane = lane
+        self._lane: LaneName = lane
         self._under_way = under_way
         self._reader = Reader(spec, lane)
         self._batches = Batches(spark, app, spec, lane)

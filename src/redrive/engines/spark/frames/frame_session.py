@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from redrive.errors import ConfigurationError
+from redrive.tuning import ARROW_BATCH_BYTES, FRAME_FIRST_ROWS, FRAME_MOST_ROWS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WARNS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-MOST_ROWS: Final = 2000
-FIRST_ROWS: Final = 200
-ARROW_BATCH_BYTES: Final = 16_000_000
-"""Of one Arrow batch, about: it is in memory on both sides, and several times in Python's."""
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OURS: Final = "spark.redrive.set."
 _SETTINGS: Final = {
@@ -45,7 +42,7 @@ class ArrowBatchSize:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._rows = FIRST_ROWS
+        self._rows = FRAME_FIRST_ROWS
 
     def set(self) -> None:
         """Say it to the session, before a job; not where its owner has."""
@@ -55,7 +52,7 @@ class ArrowBatchSize:
     def learn(self, row_bytes: int) -> None:
         """Note how heavy rows were in the last job; 0: there were none."""
         if row_bytes:
-            self._rows = max(1, min(MOST_ROWS, ARROW_BATCH_BYTES // row_bytes))
+            self._rows = max(1, min(FRAME_MOST_ROWS, ARROW_BATCH_BYTES // row_bytes))
 
 
 def _quieten(spark: SparkSession) -> None:

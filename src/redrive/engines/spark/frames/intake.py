@@ -16,6 +16,7 @@ from redrive import envelope as envelopes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from redrive.parked_rules import Match, ParkedRule
     from redrive.record import Record, TopicPartition
 
 KAFKA_SCHEMA: Final = (
@@ -30,9 +31,11 @@ REDRIVE: Final = (
 )
 _WITHIN_PARTITION: Final = (1 << 33) - 1
 """The low bits of Spark's monotonically increasing id count the rows of one partition."""
-_TEXTS: Final = ("app", "id", "origin_topic", "error_type", "error_message", "dead_reason")
-_EARLIEST: Final = -62_135_596_800_000
-_LATEST: Final = 253_402_300_799_999
+_TEXTS: Final = (
+    "app", "id", "origin_topic", "error_type", "error_message", "error_group", "dead_reason",
+)  # fmt: skip
+EARLIEST: Final = -62_135_596_800_000
+LATEST: Final = 253_402_300_799_999
 """From the year 1 to the end of 9999: Python, which may be in the handler, has no other times."""
 _NEEDED_TEXTS: Final = ("app", "id", "origin_topic")
 _NUMBERS: Final = {
@@ -68,6 +71,10 @@ class Rules:
     """Whether what is due is written back to its origin, and runs there."""
     done: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """What is complete beyond the committed offsets: from the first, up to without the second."""
+    parked: tuple[ParkedRule, ...] = ()
+    """What operators have said about parked records."""
+    topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """The ids of the topics of these partitions."""
 
 
 def kafka_row(record: Record, timestamp: Any, timestamp_type: int) -> tuple[Any, ...]:
@@ -132,7 +139,7 @@ def runs(rules: Rules) -> str:
     due = f"greatest({_due(rules)}, coalesce({env}.not_before, 0))"
     return (
         f"{env}.readable AND {env}.origin_topic = '{rules.topic}'"
-        f" AND {env}.dead_reason IS NULL AND {_not_after_now(due, rules)}"
+        f" AND {env}.dead_reason IS NULL AND {_let_go(_not_after_now(due, rules), rules)}"
     )
 
 
@@ -197,7 +204,47 @@ def _ran_due(rules: Rules) -> str:
     """When a row was due, where that is known: its lateness is counted from then."""
     if not rules.delays:
         return "CAST(NULL AS bigint)"
-    return f"greatest({_due(rules)}, coalesce(redrive_envelope.not_before, 0))"
+    due = f"greatest({_due(rules)}, coalesce(redrive_envelope.not_before, 0))"
+    if not rules.parked:
+        return due
+    return f"transform(array({due}), time -> least(time, {rules.now}L))[0]"
+
+
+def _let_go(is_due: str, rules: Rules) -> str:
+    """Whether a row runs that is due, or not: unless operators have said something about it.
+
+    Of several rules about a row the newest counts, as in `parked_rules.said`.
+    """
+    cases = []
+    for rule in reversed(rules.parked):
+        about = [_fits(rule.match), *([_opened(rule, rules)] if rule.kind == "run-now" else [])]
+        cases.append(f"WHEN {' AND '.join(about)} THEN {str(rule.kind == 'run-now').lower()}")
+    return f"CASE {' '.join(cases)} ELSE {is_due} END" if cases else is_due
+
+
+def _fits(match: Match) -> str:
+    env = "redrive_envelope"
+    group = f"coalesce({env}.error_group, '')"
+    given = (
+        [f"topic = {_literal(each)}" for each in match.topics],
+        [f"startswith({group}, {_literal(each)})" for each in match.groups],
+        [f"{env}.id = {_literal(each)}" for each in match.ids],
+    )
+    return " AND ".join(f"({' OR '.join(any_of)})" for any_of in given if any_of) or "true"
+
+
+def _opened(rule: ParkedRule, rules: Rules) -> str:
+    places = [
+        f"(topic = '{place.topic}' AND partition = {place.partition} AND offset < {end}L)"
+        for place, topic_id in rules.topic_ids.items()
+        if (end := rule.end_in(place, topic_id))
+    ]
+    return f"({' OR '.join(places)})" if places else "false"
+
+
+def _literal(text: str) -> str:
+    """A text that an operator has given, whatever is in it."""
+    return f"CAST(X'{text.encode(errors='surrogateescape').hex()}' AS string)"
 
 
 # What is different in every batch is said within functions of arrays, which Spark does not make
@@ -214,7 +261,7 @@ def _now(rules: Rules) -> str:
 
 def _time(milliseconds: str) -> str:
     """A time; null for one that cannot be said."""
-    sayable = f"{milliseconds} BETWEEN {_EARLIEST}L AND {_LATEST}L"
+    sayable = f"{milliseconds} BETWEEN {EARLIEST}L AND {LATEST}L"
     return f"if({sayable}, timestamp_millis({milliseconds}), null)"
 
 

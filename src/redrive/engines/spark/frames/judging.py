@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redrive.app import App
+from redrive.parked_rules import ParkedRule
 from redrive.ports import Position
 from redrive.processing.calls.scope import Scope
 from redrive.processing.outcomes.report import Outcome, Report
@@ -41,10 +42,15 @@ class Judge:
         topic_id: str,
         delay: int | None,
         now: int,
+        rules: tuple[ParkedRule, ...] = (),
+        delay_topic_id: str = "",
     ) -> None:
+        """`topic_id` is of the source topic; `rules` are about records of this delay topic."""
         tracker = AckTracker(Position(start))
         topic = place.topic if app.frame_handler is None else app.frame_handler.topic
-        scope = Scope(app, {topic: topic_id})
+        ids = {topic: topic_id} if delay is None else {place.topic: delay_topic_id, topic: topic_id}
+        scope = Scope(app, ids)
+        scope.parked_rules = rules
         self._processor = PartitionProcessor(scope, place, tracker, delay=delay)
         self._now = now
 

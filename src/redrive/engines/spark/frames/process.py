@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
-from redrive.app import App
 from redrive.clock import WallClock
+from redrive.engines.spark import marks
 from redrive.engines.spark.process_cache import ProcessCache
-from redrive.engines.spark.runtime import load
+from redrive.engines.spark.runtime import Clients, load
 from redrive.engines.spark.spec import Spec
 from redrive.kafka.admin import Admin
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
-from redrive.ports import Clock
+
+_processes: Final[ProcessCache[Clients]] = ProcessCache()
 
 
-@dataclass(frozen=True)
-class Process:
-    """The clients of one process."""
-
-    app: App
-    log: KafkaLog
-    progress: KafkaProgress
-    marks: KafkaProgress
-    """The same, for whoever only wants to know which run committed last."""
-    publisher: KafkaPublisher
-    clock: Clock
-    known_topics: set[str] = field(default_factory=set)
-    """Topics that were found to take writes."""
-
-    def close(self) -> None:
-        """Let go of the clients."""
-        for each in (self.log, self.progress, self.marks, self.publisher):
-            each.close()
-
-
-_processes: Final[ProcessCache[Process]] = ProcessCache()
-
-
-def process(spec: Spec) -> Process:
+def process(spec: Spec) -> Clients:
     """The clients of this process; made when they are first needed."""
     return _processes.get(spec, _make)
 
 
-def _make(spec: Spec) -> Process:
+def _make(spec: Spec) -> Clients:
     app = load(spec)
     admin = Admin(spec.settings)
-    return Process(
-        app,
-        KafkaLog(spec.settings, app.name, admin=admin),
-        KafkaProgress(spec.settings, app.name, admin=admin),
-        KafkaProgress(spec.settings, app.name, admin=admin, stable=False),
-        KafkaPublisher(spec.settings),
-        WallClock(),
+    seen = KafkaProgress(spec.settings, app.name, admin=admin, stable=False)
+    return Clients(
+        app=app,
+        clock=WallClock(),
+        kafka_log=KafkaLog(spec.settings, app.name, admin=admin),
+        progress=marks.progress_of(spec, app.name, admin, seen),
+        marks=seen,
+        publisher=KafkaPublisher(spec.settings),
     )

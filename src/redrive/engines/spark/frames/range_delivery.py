@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from itertools import takewhile
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from redrive import signals
 from redrive.delivery.refusing_topics import RefusingTopics
@@ -18,12 +18,12 @@ from redrive.engines.spark.frames.chunks import Chunk
 from redrive.engines.spark.frames.columns import KINDS
 from redrive.engines.spark.frames.frame_report import RangeReport
 from redrive.engines.spark.frames.judging import ForHandler, Judge, NotDue
-from redrive.engines.spark.frames.process import Process
 from redrive.engines.spark.frames.refused_rows import RefusedRows
 from redrive.engines.spark.frames.row_audit import Gap, RowAudit, RowsError
 from redrive.engines.spark.frames.texts import listed
 from redrive.engines.spark.frames.writers import FlushWriter, TransactionWriter, Writer
 from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.runtime import Clients
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task_report import refuse
 from redrive.envelope import user_headers
@@ -36,12 +36,10 @@ from redrive.processing.outcomes.report import Outcome
 from redrive.processing.progress.done_beyond import METADATA_LIMIT, includes, still_at
 from redrive.processing.progress.notes import ROOM
 from redrive.record import NO_TIMESTAMP, Record, TopicPartition, Write
+from redrive.tuning import FRAME_LATENESS_KEPT
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # -- it has no types
-
-_LATENESS: Final = 100_000
-"""So many rows of a range at most are reported one by one."""
 
 
 class RangeDelivery:
@@ -50,7 +48,7 @@ class RangeDelivery:
     def __init__(
         self,
         spec: Spec,
-        process: Process,
+        process: Clients,
         each: Range,
         *,
         topic_id: str,
@@ -76,7 +74,7 @@ class RangeDelivery:
         self._writer, self._skip_to = self._begin(again=again)
         self._audit = RowAudit(each.place, each.start)
         self._judge = self._judge_from(each.start)
-        self._lateness: deque[int] = deque(maxlen=_LATENESS)
+        self._lateness: deque[int] = deque(maxlen=FRAME_LATENESS_KEPT)
         self._heaviest = 0
         self._deadline = monotonic() + spec.batch_deadline / 1000
         self.cut = False
@@ -328,6 +326,8 @@ class RangeDelivery:
             topic_id=self._topic_id,
             delay=each.delay,
             now=self._now,
+            rules=each.rules,
+            delay_topic_id=each.topic_id,
         )
 
     def _pass_over(self, start: int, end: int, records: Iterable[Record]) -> None:
@@ -350,7 +350,7 @@ class RangeDelivery:
 
     def _records(self, start: int, end: int) -> Generator[Record]:
         start, done = max(start, self._skip_to), self._done_before
-        batches = self._process.log.batches(self._range.place, start, end)
+        batches = self._process.kafka_log.batches(self._range.place, start, end)
         try:
             for batch in batches:
                 yield from (

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Final
 from redrive.config import Settings
 from redrive.engines.spark.ranges import Range
 from redrive.kafka.java_config import java_properties
+from redrive.tuning import FRAME_READ_TIMEOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_POLL_MILLISECONDS: Final = 20_000
-"""So long a task waits for a broker that says nothing; by default it would be two minutes."""
 
 
 _QUICK: Final = {
@@ -53,5 +51,5 @@ def options(settings: Settings, ranges: Sequence[Range], group: str) -> dict[str
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
-        "kafkaConsumer.pollTimeoutMs": str(_POLL_MILLISECONDS),
+        "kafkaConsumer.pollTimeoutMs": str(FRAME_READ_TIMEOUT),
     }

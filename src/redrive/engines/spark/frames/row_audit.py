@@ -50,8 +50,8 @@ class RowAudit:
         for index, (number, offset) in enumerate(zip(numbers, offsets, strict=True)):
             if number < expected:
                 raise RowsError(
-                    f"{self._place}@{offset} came out of the frame handler twice, or out of its"
-                    " order: every row has to come out once; a join may have found two matches"
+                    f"the frame handler returned {self._place}@{offset} twice, or out of order:"
+                    " it must return every row once; a join may have found two matches"
                 )
             if number > expected:
                 yield Gap(index, begin, offset)
@@ -61,22 +61,22 @@ class RowAudit:
 def stranger(place: TopicPartition, other: TopicPartition, offset: int) -> RowsError:
     """What is said of a row that was read by another task."""
     return RowsError(
-        f"{other}@{offset} came out of the frame handler among the rows of {place}: each row has to"
-        " stay in the task that read it"
+        f"the frame handler returned {other}@{offset} among the rows of {place}: each row must stay"
+        " in the task that read it"
     )
 
 
 def missing(place: TopicPartition, offset: int) -> RowsError:
     """What is said of a row that the handler kept to itself."""
     return RowsError(
-        f"{place}@{offset} did not come out of the frame handler: every row has to come out once,"
-        " with an outcome; use done() for those that need nothing, instead of a filter"
+        f"the frame handler did not return {place}@{offset}: it must return every row once, with an"
+        " outcome; use done() for those that need nothing, instead of a filter"
     )
 
 
 def no_outcome(place: TopicPartition, offset: int, kind: str | None) -> RowsError:
     """What is said of a row without an outcome, or with one that says nothing."""
-    came = f"{place}@{offset} came out of the frame handler with"
+    came = f"the frame handler returned {place}@{offset} with"
     if kind is None:
         return RowsError(f"{came} no outcome (null): end your when(...) with .otherwise(...)")
     if kind == MIXED:

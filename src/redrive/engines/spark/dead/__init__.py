@@ -1,0 +1,1 @@
+"""Dead letters on Spark: for millions of them."""

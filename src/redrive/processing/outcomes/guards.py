@@ -1,0 +1,299 @@
+"""Guards: whether failures are their records' own, or an outage, for each guarded handler.
+
+Asked between "the handler has failed" and "the policy decides". May be used from many threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from redrive import durations, numbers
+from redrive.breaker import Breaker
+from redrive.envelope import text_of
+from redrive.fingerprint import Fingerprint
+from redrive.guard import State
+from redrive.logs import one_line
+from redrive.processing.work import Work
+
+if TYPE_CHECKING:
+    from redrive.handler import Handler
+    from redrive.record import Record
+
+log: Final = logging.getLogger("redrive.processing")
+
+FingerprintOf = Callable[["Record", BaseException], Fingerprint]
+
+
+class GuardSeen(NamedTuple):
+    """A guard, as operators see it."""
+
+    topic: str
+    state: State
+    since: int
+    """When that state began, in milliseconds by the clock."""
+    opened: int
+    """When the outage was seen, if there is one; likewise."""
+    cause: str
+    """The id of the fingerprint that it was seen by."""
+    said: str
+    """What failed, in words."""
+    probes: Mapping[str, int]
+
+
+class Guards:
+    """The breakers of one process, and what is held by them."""
+
+    def __init__(
+        self,
+        handlers: Iterable[Handler],
+        concurrency: int,
+        fingerprint: FingerprintOf,
+        steady: Callable[[int], int],
+    ) -> None:
+        self.breakers: dict[str, Breaker[Work]] = {
+            each.topic: Breaker(each.guard, concurrency)
+            for each in handlers
+            if each.guard is not None
+        }
+        """By source topic."""
+        self._fingerprint = fingerprint
+        self.steady = steady
+        """A time of the clock in time that nobody sets."""
+        self._failures: dict[Work, BaseException] = {}
+        """What records have failed with that are held because there may be an outage."""
+        self._own: dict[Work, BaseException] = {}
+        """What others have failed with: there was none, and it is their own."""
+        self._known: dict[str, str] = {}
+        """The state of each that was logged last."""
+        self._said: dict[str, str] = {}
+        self._loud_at: dict[str, int] = {}
+        self._lock = Lock()
+
+    # What calls come to
+
+    def failed(self, work: Work, error: BaseException, now: int) -> int | None:
+        """Until when a record that failed is held, in steady time; None: its policy decides."""
+        breaker = self.breakers.get(work.handler.topic)
+        if breaker is None:
+            return None
+        steady = self.steady(now)
+        with self._lock:
+            if self._own.pop(work, None) is not None:
+                return None
+            if not breaker.guard.sees_outage(error):
+                breaker.let_out_ended(work, steady)
+                return None
+            if not self._waits(breaker, work, error, steady):
+                return None
+            self._log(work.handler.topic, breaker, steady)
+            if breaker.is_shut:
+                return steady  # its lane is shut: whoever lets it out knows when
+            self._failures[work] = error
+            return steady + breaker.guard.window
+
+    def _waits(self, breaker: Breaker[Work], work: Work, error: BaseException, steady: int) -> bool:
+        found = self._fingerprint(work.record, error)
+        if not breaker.is_shut:
+            said = one_line(text_of(error))[:200]
+            self._said[work.handler.topic] = f"{found.error}: {said}" if said else found.error
+        outage = breaker.guard.said(error)
+        if outage is None:
+            return breaker.failed(work, _key(work), found.id, steady)
+        return breaker.outage(work, _key(work), found.id, steady, outage.retry_after)
+
+    def passed(self, work: Work, now: int) -> None:
+        """Note that the call of a record has succeeded."""
+        breaker = self.breakers.get(work.handler.topic)
+        if breaker is not None and breaker.state != "closed":
+            steady = self.steady(now)
+            with self._lock:
+                breaker.let_out_passed(work, steady)
+                self._log(work.handler.topic, breaker, steady)
+
+    def have_passed(self, topic: str, count: int, works: Iterable[Work], now: int) -> None:
+        """Note that calls have succeeded: so many, and of some it is known whose they were."""
+        breaker = self.breakers.get(topic)
+        if breaker is None or breaker.state == "closed":
+            return
+        if breaker.state == "suspect":
+            with self._lock:
+                breaker.passed(count, self.steady(now))
+            return
+        for work in works:
+            self.passed(work, now)
+
+    def is_shut(self, topic: str) -> bool:
+        """Whether there is an outage for the handler of that topic."""
+        breaker = self.breakers.get(topic)
+        return breaker is not None and breaker.is_shut
+
+    @property
+    def all_closed(self) -> bool:
+        """Whether nothing is to be done about any of them: most of the time."""
+        return all(each.state == "closed" for each in self.breakers.values())
+
+    def ended(self, works: Iterable[Work], now: int) -> None:
+        """Note that nothing runs any more of these, whatever came of them."""
+        for work in works:
+            breaker = self.breakers.get(work.handler.topic)
+            if breaker is not None and breaker.is_shut:
+                with self._lock:
+                    breaker.let_out_ended(work, self.steady(now))
+
+    # What is held
+
+    def holds(self, work: Work) -> bool:
+        """Whether a record waits because there may be, or is, an outage."""
+        breaker = self.breakers.get(work.handler.topic)
+        return breaker is not None and (breaker.is_shut or work in self._failures)
+
+    def own_failure(self, work: Work) -> BaseException | None:
+        """What a record has failed with that was held, and is to be judged; None: call it."""
+        return self._own.get(work)
+
+    def look(self, topic: str, now: int, *, stalled: bool) -> list[Work]:
+        """Decide about those that are held; returns who need not be held any more."""
+        breaker, steady = self.breakers[topic], self.steady(now)
+        with self._lock:
+            looked = breaker.look(steady, stalled=stalled)
+            for work in looked.own:
+                if (error := self._failures.pop(work, None)) is not None:
+                    self._own[work] = error
+            for work in looked.again:
+                self._failures.pop(work, None)
+            self._log(topic, breaker, steady)
+        return [*looked.own, *looked.again]
+
+    def take_held(self, topic: str) -> list[Work]:
+        """Those that are held no more on their own: there is an outage, and all wait."""
+        with self._lock:
+            held = [work for work in self._failures if work.handler.topic == topic]
+            for work in held:
+                del self._failures[work]
+            for work in [each for each in self._own if each.handler.topic == topic]:
+                del self._own[work]  # not judged yet: it was an outage after all
+        return held
+
+    def let_out(self, topic: str, work: Work) -> None:
+        """Note that a record may begin, although there is an outage."""
+        with self._lock:
+            self.breakers[topic].begin(work)
+
+    def forget_closed(self, topic: str, now: int) -> None:
+        """Forget records whose partition was taken away: they are somebody else's."""
+        breaker = self.breakers[topic]
+        with self._lock:
+            for work in breaker.begun():
+                if work.assigned.closed:
+                    breaker.let_out_ended(work, self.steady(now))
+            _drop_closed(self._failures, breaker)
+            _drop_closed(self._own, breaker)
+
+    # What is said
+
+    def seen(self, now: int) -> list[GuardSeen]:
+        """All of them, as they are."""
+        moved = now - self.steady(now)
+        with self._lock:
+            return [
+                GuardSeen(
+                    topic,
+                    each.state,
+                    each.since + moved if each.since else 0,
+                    each.opened + moved if each.is_shut else 0,
+                    each.why.cause if each.is_shut and each.why is not None else "",
+                    self._said.get(topic, "") if each.is_shut else "",
+                    dict(each.probes),
+                )
+                for topic, each in self.breakers.items()
+            ]
+
+    def say_loud(self, topic: str, now: int) -> None:
+        """Log as an error that an outage lasts longer than the app wants it to."""
+        breaker, steady = self.breakers[topic], self.steady(now)
+        longest = breaker.guard.max_open
+        lasts = steady - breaker.opened
+        if longest is None or lasts < longest:
+            return
+        if steady - self._loud_at.get(topic, breaker.opened) >= longest:
+            self._loud_at[topic] = steady
+            log.error(
+                "%s: the guard has been open for %s, longer than max_open=%s: %s. Its records wait"
+                " in Kafka, and nothing is buried; what it depends on has to come back",
+                topic,
+                _lasted(lasts),
+                durations.text(longest),
+                self._said.get(topic, ""),
+            )
+
+    def _log(self, topic: str, breaker: Breaker[Work], steady: int) -> None:
+        before = self._known.get(topic, "closed")
+        after = breaker.state
+        if before == after:
+            return
+        self._known[topic] = after
+        why = breaker.why
+        if after == "open" and why is not None:
+            again = " again" if before == "ramp" else ""
+            log.warning(
+                "%s: the guard is open%s: %s of %s, %s, within %s (%s, group %s). Its records wait,"
+                " and no attempt is counted; the next probe is in %s",
+                topic,
+                again,
+                numbers.counted(why.failures, "failure", "failures"),
+                numbers.counted(why.keys, "key", "keys"),
+                numbers.counted(why.passed, "success", "successes"),
+                _lasted(why.within),
+                self._said.get(topic, ""),
+                why.cause,
+                _lasted((breaker.next_look() or steady) - steady),
+            )
+        elif after == "ramp":
+            log.info(
+                "%s: probes succeed, %s after the guard has opened: its records are let through"
+                " again, one at a time at first",
+                topic,
+                _lasted(steady - breaker.opened),
+            )
+        elif before in ("open", "ramp"):
+            self._loud_at.pop(topic, None)
+            log.warning(
+                "%s: the guard is closed: the outage lasted %s, and cost %s",
+                topic,
+                _lasted(steady - breaker.opened),
+                numbers.counted(sum(breaker.probes.values()), "probe", "probes"),
+            )
+
+
+def _drop_closed(works: dict[Work, BaseException], breaker: Breaker[Work]) -> None:
+    for work in [each for each in works if each.assigned.closed]:
+        del works[work]
+        breaker.forget(work)
+
+
+def _key(work: Work) -> object:
+    """What failures of one key have in common; a record without one is its own."""
+    record = work.record
+    return record.key if record.key is not None else (record.partition, record.offset)
+
+
+def _lasted(milliseconds: int) -> str:
+    return durations.text(milliseconds if milliseconds < 10_000 else milliseconds // 1000 * 1000)
+
+
+def words_of(seen: Iterable[GuardSeen]) -> str:
+    """Those that are open, in one sentence; empty: none is."""
+    return "; ".join(
+        f"the guard of {each.topic} is {'open' if each.state == 'open' else 'half open'}:"
+        f" {each.said}"
+        for each in seen
+        if each.opened
+    )
+
+
+def any_guarded(handlers: Collection[Handler]) -> bool:
+    """Whether any of them has a guard."""
+    return any(each.guard is not None for each in handlers)

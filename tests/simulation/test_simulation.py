@@ -1,0 +1,41 @@
+"""Seeds that run in a few seconds; `make simulate` runs as many as you like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulation.plan import Plan, drawn
+from simulation.run import run
+from simulation.spark import walk
+
+KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_all_promises_are_kept(first):
+    for seed in range(first, first + 10):
+        result = run(drawn(seed))
+        assert result.violation is None, f"make simulate SEED={seed}"
+
+
+def test_all_promises_are_kept_by_planner_and_tasks():
+    for seed in range(30):
+        assert walk(seed).violation is None, f"make simulate SEED={seed}"
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan.of_json(path.read_text()) for path in KEPT], ids=[path.stem for path in KEPT]
+)
+def test_what_once_failed_is_kept(plan):
+    assert run(plan).violation is None
+
+
+@pytest.mark.parametrize("seed", [3, 7, 19])
+def test_a_seed_does_the_same_again(seed):
+    assert run(drawn(seed)).trace == run(drawn(seed)).trace
+
+
+def test_a_plan_is_the_same_as_text():
+    assert Plan.of_json(drawn(5).to_json()) == drawn(5)

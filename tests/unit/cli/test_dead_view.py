@@ -1,0 +1,234 @@
+"""`redrive dead` in memory: what is printed, whatever is in the letters."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from operating import World
+from rich.console import Console
+
+from redrive import App
+from redrive.cli.dead_replay import Lines
+from redrive.dead import DeadLetters, Filter
+from redrive.dead.operations import Operation
+from redrive.dead.operator import ReplayOptions
+from redrive.errors import ConfigurationError
+from redrive.tuning import DEAD_TOLD_EVERY
+
+EVIL = "\x1b]0;gone\x07\x9b2J\u202e[red]"
+"""A title for the terminal, a clear screen, text that runs backwards, and a colour."""
+FIELDS = ("error-type", "error-message", "error-group", "error-trace", "dead-reason", "app", "id")
+
+
+@pytest.fixture
+def ask(redrive, monkeypatch):
+    """Runs `redrive dead` on the letters of a world."""
+
+    def of(world):
+        def opened(app, settings, **how):
+            return DeadLetters(world.broker, app=app, **how)
+
+        monkeypatch.setattr("redrive.cli.dead_options.load_app", lambda target: world.app)
+        monkeypatch.setattr("redrive.dead.open_letters", opened)
+        monkeypatch.setattr(
+            "redrive.cli.dead_replay.open_operator",
+            lambda found, settings, by: world.operator_of(found, by),
+        )
+
+        def run(verb, *arguments, code=0, err=False):
+            answer = redrive("dead", verb, "shop:app", *arguments, "--bootstrap", "127.0.0.1:1")
+            if isinstance(answer.exception, ConfigurationError):
+                raise answer.exception
+            assert answer.exit_code == code, (answer.output, answer.exception)
+            return answer.stderr if err else answer.stdout
+
+        return run
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("groups",),
+        ("list",),
+        ("show", "--at", "shop.dead[0]@0"),
+        ("stats",),
+        ("try",),
+        ("discard", "--reason", "no"),
+        ("replay", "--fix", f"{__name__}:evil"),
+        ("jobs",),
+    ],
+)
+def test_no_letter_can_play_with_the_terminal(ask, command):
+    world = World(values=())
+    data = EVIL.encode()
+    headers = [(f"redrive-{name}", data) for name in FIELDS]
+    headers += [("redrive-origin-topic", data), ("redrive-replay-of", b"shop.dead[0]@9")]
+    headers += [(EVIL, data), ("redrive-history", b"1@1 " + data)]
+    world.sim.send("shop.dead", data, key=data, headers=headers)
+    world.operator(EVIL).discard(Filter(groups=("none",)), EVIL)
+    shown = ask(world)(*command)
+    assert not [sign for sign in shown if sign in "\x1b\x07\x9b\u202e"]
+    assert "\\x1b]0;gone" in shown
+    assert "[red]" in shown or command[0] == "replay"
+
+
+def evil(record):
+    raise ValueError(EVIL)
+
+
+def test_masked_fields_are_not_in_the_data_either(ask):
+    app = App("shop", masked=["card"])
+
+    @app.handler("orders", decode=json.loads)
+    def handle(record, ctx):
+        raise KeyError("x")
+
+    world = World(app=app, values=['{"card": "4711", "n": 1}'])
+    at = ("show", "--at", "shop.dead[0]@0")
+    for how in ((), ("--json",)):
+        shown = ask(world)(*at, *how)
+        assert "4711" not in shown
+        assert "***" in shown
+    app.masked = ()
+    assert "4711" in json.loads(ask(world)(*at, "--json"))["value"]
+
+
+def test_a_trial_shows_how_letters_would_fail_and_what_they_would_send(ask):
+    world = World(values=["a", "b"])
+    shown = ask(world)("try", code=1)
+    assert "2 x KeyError: 'a' in operating:World._app.<locals>.handle (shop.dead[0]@0)" in shown
+    world.repair()
+    assert "would send to" not in ask(world)("try")
+    shown = ask(world)("try", "--show-sends", "1")
+    assert "2 to done" in shown
+    assert shown.count("would send to") == 1
+    assert "shop.dead[0]@0 would send to done, key k0:\na\n" in shown
+    [group] = json.loads(ask(world)("try", "--show-sends", "1", "--json"))["groups"]
+    assert [each["value"] for each in group["sent"]] == ["a"]
+
+
+def test_a_job_after_which_too_many_failed_again_has_failed(ask):
+    world = World(values=["a", "b"])
+    how = ("--stop-above", "5%", "--yes")
+    said = ask(world)("replay", "--at", "shop.dead[0]@0", *how, code=1)
+    assert "done (1 of 1 failed again, more than 5%: look at them" in said
+    world.repair()
+    assert ": done, 1 replayed" in ask(world)("replay", "--at", "shop.dead[0]@1", *how)
+
+
+@pytest.fixture
+def edits(monkeypatch, tmp_path):
+    """An editor that makes "better" of "worse"; what is kept, is kept in this folder."""
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "sed -i s/worse/better/")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def kept_in(said):
+    [(at, file)] = re.findall(r"replay it with --at '(\S+)' --value (\S+) --yes", said)
+    assert at == "shop.dead[0]@0"
+    return Path(file)
+
+
+EDITED = "shop.dead[0]@0\n    @@ -1 +1 @@\n    -worse\n    +better\n"
+
+
+def test_an_edit_without_yes_is_kept_and_can_be_replayed(ask, edits):
+    world = World(values=["worse"])
+    file = kept_in(ask(world)("replay", "--edit", err=True))
+    assert world.states() == {"worse": "open"}
+    assert file.stat().st_mode & 0o777 == 0o600
+    said = ask(world)("replay", "--at", "shop.dead[0]@0", "--value", str(file))
+    assert EDITED in said
+    assert "nothing was written: add --yes to do it" in said
+    world.repair()
+    said = ask(world)("replay", "--at", "shop.dead[0]@0", "--value", str(file), "--yes")
+    assert said.startswith(EDITED)
+    assert world.run() == ["better"]
+
+
+def test_an_edit_with_yes_shows_what_it_changes(ask, edits):
+    world = World(values=["worse"])
+    world.repair()
+    assert ask(world)("replay", "--edit", "--yes").startswith(EDITED)
+    assert world.run() == ["better"]
+    assert [*edits.iterdir()] == []
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_whoever_edits_at_a_terminal_is_asked(ask, edits, monkeypatch, answer):
+    world = World(values=["worse"])
+    world.repair()
+    monkeypatch.setattr("redrive.cli.dead_replay.can_ask", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda question: answer and question == "Replay it?")
+    said = ask(world)("replay", "--edit")
+    assert EDITED in said
+    assert "add --yes" not in said
+    assert world.run() == (["better"] if answer else [])
+    assert len([*edits.iterdir()]) == (0 if answer else 1)
+
+
+def test_an_edit_is_kept_if_it_cannot_be_replayed(ask, edits, monkeypatch, redrive):
+    world = World(values=["worse"])
+    monkeypatch.setattr("redrive.dead.operator.Operator.replay", lambda *_, **__: 1 / 0)
+    ask(world)
+    failed = redrive("dead", "replay", "x:y", "--edit", "--yes", "--bootstrap", "127.0.0.1:1")
+    assert isinstance(failed.exception, ZeroDivisionError)
+    assert kept_in(failed.stderr).read_bytes() == b"better\n"
+
+
+def test_an_edit_of_a_letter_that_is_left_out_is_kept(ask, edits):
+    world = World(values=["worse"])
+    world.operator().replay(Filter())
+    said = ask(world)("replay", "--edit", "--yes", err=True)
+    assert kept_in(said).read_bytes() == b"better\n"
+
+
+def test_an_edit_is_of_one_letter_and_in_one_way(ask, edits):
+    world = World(values=["worse", "b"])
+    with pytest.raises(ConfigurationError, match="--value is for one letter, but more than one"):
+        ask(world)("replay", "--value", "file")
+    with pytest.raises(ConfigurationError, match="give one of --edit, --value and --fix"):
+        ask(world)("replay", "--at", "shop.dead[0]@0", "--edit", "--value", "file")
+
+
+def test_a_job_that_was_paused_says_how_to_go_on(ask):
+    world = World(values=["a", "b"])
+    paused = world.operator().replay(Filter(), ReplayOptions(), stopping=lambda: True)
+    assert "paused: by a signal" in ask(world)("jobs")
+    said = ask(world)("jobs", "--pause", paused.id)
+    assert f"continue with: redrive dead jobs shop:app --resume {paused.id}" in said
+    said = ask(world)("jobs", "--resume", paused.id, "--by", "carol")
+    assert "done (resumed by carol), 2 replayed" in said
+
+
+def test_a_job_without_a_terminal_says_now_and_then_how_it_stands():
+    now, out = 0.0, StringIO()
+    say = Lines(Console(file=out, width=200), clock=lambda: now)
+    job = Operation(
+        id="replay-1",
+        kind="replay",
+        by="a",
+        at=0,
+        ends={"0": 9},
+        cursor={"0": 8},
+        counts={"sent": 8},
+    )
+    say(job, None)
+    assert out.getvalue() == ""
+    now = DEAD_TOLD_EVERY
+    say(job, None)
+    say(job, None)
+    assert out.getvalue() == "replay-1: 8 replayed, 1 offset to look at\n"
+
+
+def test_an_option_that_would_do_nothing_is_refused(ask):
+    with pytest.raises(ConfigurationError, match="--to: letters of an app go back to that app"):
+        ask(World(values=["a"]))("replay", "--to", "orders")

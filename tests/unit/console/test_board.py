@@ -1,0 +1,78 @@
+"""The console's own threads: whatever goes wrong, they say so and go on."""
+
+from __future__ import annotations
+
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from redrive.console import board as boards
+from redrive.console import sampling
+from redrive.console.board import Board
+from redrive.console.endpoints import Endpoints
+from redrive.dead.showing import Seen
+
+
+def refuse(*_):
+    raise KeyError("never thought of")
+
+
+@pytest.fixture
+def board(monkeypatch):
+    """A board of an app of which nothing can be had, as each asking fails unforeseen."""
+    for module in (boards, sampling):
+        monkeypatch.setattr(module, "CONSOLE_LOOK_EVERY", 0.001)
+    log = SimpleNamespace(
+        appended_since=refuse, names=refuse, partitions=refuse, close=lambda: None
+    )
+    letters = SimpleNamespace(log=log, topic="shop.dead", seen=Seen)
+    watched = SimpleNamespace(
+        name="shop",
+        app=SimpleNamespace(name="shop"),
+        log=log,
+        letters=letters,
+        has_code=True,
+        watch=refuse,
+        admin=SimpleNamespace(),
+        settings=SimpleNamespace(),
+        close=lambda: None,
+    )
+    made = Board(watched, Endpoints([]))
+    yield made
+    made.close()
+
+
+def after(times, then):
+    """Sets an event when something was called so many times."""
+    reached, calls = Event(), []
+
+    def called(*given):
+        calls.append(1)
+        if len(calls) >= times:
+            reached.set()
+        return then(*given)
+
+    return called, reached
+
+
+def test_a_board_goes_on_looking_and_counting_whatever_goes_wrong(board, monkeypatch):
+    looks, looked = after(3, refuse)
+    counts, counted = after(3, refuse)
+    monkeypatch.setattr(board.sampler, "_look", looks)
+    monkeypatch.setattr(board.index, "refresh", counts)
+    monkeypatch.setattr(board.sampler, "_past", refuse)
+    board.start()
+    assert looked.wait(60)
+    assert counted.wait(60)
+    assert "never thought of" in board.sampler.flow.trouble
+    assert "letters are not counted" in board.index_trouble
+    assert "never thought of" in board.index_trouble
+
+
+def test_a_board_goes_on_when_what_runs_say_cannot_be_had(board, monkeypatch):
+    looks, looked = after(3, refuse)
+    monkeypatch.setattr(board.sampler, "_endpoints", SimpleNamespace(look=looks))
+    board.start()
+    assert looked.wait(60)
+    assert "never thought of" in board.sampler.flow.trouble
