@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -116,20 +117,12 @@ class Run:
     def go(self) -> Result:
         """Run it to its end."""
         Running.world, Connected.cluster = self.world, self.cluster
-        logger = logging.getLogger("redrive")
-        before, logger.level = logger.level, logging.CRITICAL + 1
-        if self._tell is not None:
-            logger.level = logging.DEBUG
-            logger.addHandler(_Lines(self))
-        try:
-            with patched():
-                self._prepare()
-                try:
-                    self._drive()
-                finally:
-                    self.world.end()
-        finally:
-            logger.level = before
+        with self._log_lines(), patched():
+            self._prepare()
+            try:
+                self._drive()
+            finally:
+                self.world.end()
         violation = self.history.violation
         return Result(
             self.plan,
@@ -141,6 +134,21 @@ class Run:
             self.world.faults,
             f"{self.world.steps} {self.world.switches} {self.world.random.random()!r}",
         )
+
+    @contextmanager
+    def _log_lines(self) -> Iterator[None]:
+        """They are part of the story if it is told, and nobody's business otherwise."""
+        logger, lines = logging.getLogger("redrive"), _Lines(self)
+        before = logger.level
+        # Never `logger.level = ...`: loggers remember which levels are enabled until setLevel().
+        logger.setLevel(logging.CRITICAL + 1 if self._tell is None else logging.DEBUG)
+        if self._tell is not None:
+            logger.addHandler(lines)
+        try:
+            yield
+        finally:
+            logger.removeHandler(lines)
+            logger.setLevel(before)
 
     def ended(self, process: Process, error: BaseException) -> None:
         """A worker has ended by an error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,10 @@ def test_a_seed_does_the_same_again(seed):
 
 def test_a_plan_is_the_same_as_text():
     assert Plan.of_json(drawn(5).to_json()) == drawn(5)
+
+
+def test_tests_that_run_after_it_see_log_lines_again(caplog):
+    log = logging.getLogger("redrive.worker")
+    run(drawn(3))
+    log.warning("seen")
+    assert caplog.messages == ["seen"]

@@ -7,10 +7,11 @@ So an operation cannot happen twice, and pausing somebody's job means taking ove
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redrive.app import state_topic_of
 from redrive.dead import state_topic
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from redrive.dead.state_topic import Known
     from redrive.delivery.store import KnownIds
     from redrive.ports import Clock, Log, Owner, Progress, Topics
+
+log: Final = logging.getLogger("redrive.dead")
 
 
 class UnderWayError(RedriveError):
@@ -80,11 +83,20 @@ class Desk:
         return desk
 
     def commit(self, writes: Sequence[Write], operation: Operation) -> Operation:
-        """Write messages and how the operation stands, all or nothing."""
+        """Write messages and how the operation stands, all or nothing.
+
+        Whoever hears that it has ended must find it ended: a transaction is committed a little
+        before its messages can be read.
+        """
         now = operation.change(updated=self.means.clock.now())
         self._owner.commit([*writes, *self._gone, self._message(now)], {})
         self._gone = []
         self.known.operations[now.id] = now
+        if now.status != "running":
+            try:
+                self.means.settle()
+            except RedriveError as error:  # it is written: that others read it late is no failure
+                log.info("%s is %s, but cannot be read yet: %s", now.id, now.status, error)
         return now
 
     def check_topic(self, operation: Operation) -> None:

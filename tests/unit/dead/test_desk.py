@@ -1,4 +1,4 @@
-"""Marks of letters that are gone are removed by the next owner, and no others."""
+"""Marks of letters that are gone are removed by the next owner; the end of work can be read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from redrive.dead import DeadLetters, Filter, desk
 from redrive.dead.desk import Means
 from redrive.dead.operator import Operator
 from redrive.dead.states import Mark, Marks
+from redrive.errors import RedriveError
 from redrive.record import TopicPartition
 
 DEAD = TopicPartition("shop.dead", 0)
@@ -116,3 +117,63 @@ def test_a_mark_that_was_removed_and_made_again_counts():
     marks.add(0, 3, Mark("discarded", ("b",)))
     assert [marks.get(0, offset) for offset in (1, 2, 3)] == [mark, None, ("discarded", ("b",))]
     assert (len(marks), [*marks.before(0)], [*marks.before(0, 3)]) == (2, [1, 3], [1])
+
+
+class LateLog:
+    """As Kafka: what the last transaction has written can be read some time after its commit."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self.settle()
+
+    def __getattr__(self, name):
+        return getattr(self._broker, name)
+
+    def settle(self):
+        self._read_to = self._broker.bounds(TopicPartition(STATE, 0))[1]
+
+    def bounds(self, place):
+        first, end = self._broker.bounds(place)
+        return (first, min(end, self._read_to)) if place.topic == STATE else (first, end)
+
+    def take_over(self):
+        owner, log = self._broker.take_over("shop.dead"), self
+
+        class Late:
+            def commit(self, *arguments):
+                log.settle()
+                owner.commit(*arguments)
+
+        return Late()
+
+
+def late(office, settle):
+    log = LateLog(office.broker)
+    means = Means(
+        take_over=log.take_over,
+        topics=office.broker,
+        clock=office.sim.clock,
+        wait=lambda _: None,
+        settle=lambda: settle(log),
+    )
+    return Operator(DeadLetters(log, app=office.app), means, "alice")
+
+
+def test_who_hears_that_it_is_done_finds_it_done(office):
+    operator = late(office, LateLog.settle)
+    operator.discard(Filter(ids=("nobody",)), "first")
+    assert {each.status for each in operator.operations()} == {"done"}
+    assert operator.discard(Filter(ids=("nobody else",)), "second").status == "done"
+
+
+def test_what_cannot_be_read_yet_is_done_all_the_same(office):
+    asked = []
+
+    def settle(log):
+        asked.append(log)
+        if len(asked) > 1:  # the first time is before anything is written
+            raise RedriveError("the broker is away")
+        log.settle()
+
+    assert late(office, settle).discard(Filter(ids=("nobody",)), "first").status == "done"
+    assert len(asked) == 2
