@@ -1,6 +1,6 @@
 # Everything runs from the repository's own virtual environment; `tools/setup` makes it.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-console demo-frames docs browser screenshots test chaos simulate prove lint format bench mutants lock clean
+.PHONY: help setup demo demo-console demo-frames docs browser screenshots test full chaos simulate prove lint format bench mutants lock clean
 # What the caller has set for another Python must not reach this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
@@ -32,9 +32,12 @@ screenshots: setup browser ## the pictures of the console in docs/
 	@for test in from_a_group phones held_let_go; do REDRIVE_SCREENSHOTS=$(CURDIR)/docs/assets/console \
 		.venv/bin/python tools/run_tests.py -q tests/console/test_browser.py -k $$test || exit 1; done
 
-test: lint browser ## lint, then every test
+test: lint browser ## lint, then every promise once
 	@.venv/bin/python tools/run_tests.py -n 3 --max-worker-restart=1 --durations=10 \
 		--durations-min=1 $(ARGS)
+
+full: setup browser ## what `make test` shows, again: on the other engine, with other deliveries
+	@.venv/bin/python tools/run_tests.py -n 2 -m full --durations=10 --durations-min=1 $(ARGS)
 
 chaos: setup browser ## kills, zombies and outages at full length: about three quarters of an hour
 	@.venv/bin/python tools/run_tests.py -m chaos -rP --show-capture=stdout --durations=0 --durations-min=1 $(ARGS)

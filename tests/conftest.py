@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,9 @@ _GROUPS = {
 
 So there are never more than two Sparks at once: on a small machine they only starve each other.
 """
+
+_FULL = tomllib.loads(Path(__file__).with_name("full.toml").read_text())
+"""What is left to `make full`, and what shows the same in `make test`."""
 
 
 def pytest_configure() -> None:
@@ -118,9 +123,26 @@ def as_user(
     return make
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left = [item for item in items if item.nodeid.startswith(tuple(_FULL))]
+    for item in left:
+        item.add_marker(pytest.mark.full)
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        _check_full([item.nodeid for item in items], {item.nodeid for item in left})
     # Groups are what takes long: first, so that no worker is left alone with one at the end.
     items.sort(key=lambda item: _group(item.nodeid) is None)
+
+
+def _check_full(names: list[str], left: set[str]) -> None:
+    """What is left out is there, and so is what shows the same."""
+    stays = [name for name in names if name not in left]
+    wrong = [start for start in _FULL if not any(name.startswith(start) for name in left)]
+    wrong += [
+        shown for shown in _FULL.values() if not any(name.startswith(shown) for name in stays)
+    ]
+    if wrong:
+        raise pytest.UsageError(f"tests/full.toml names tests that are not there: {sorted(wrong)}")
 
 
 @pytest.hookimpl(optionalhook=True)

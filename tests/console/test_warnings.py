@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import signal
+import time
 
 import pytest
 from consoles import Served
@@ -24,12 +25,13 @@ def says(served, words, seconds=60):
 
 
 def test_letters_that_retention_is_about_to_delete(serve, shop):
-    shop.bury(["bad 1"])
-    # Long enough for a broker that looks for what it may delete every five minutes.
-    KafkaTopics(shop.settings).configure(shop.app.dead_topic, {"retention.ms": "3000"})
+    # Of an hour, so that the broker, which looks every five minutes, does not delete it meanwhile.
+    KafkaTopics(shop.settings).configure(shop.app.dead_topic, {"retention.ms": "3600000"})
+    written = int((time.time() - 3000) * 1000)
+    shop.publisher.publish([Write(shop.app.dead_topic, b"k", b"bad 1", timestamp=written)])
     served = serve()
-    assert says(served, "the oldest letter that waits for a decision is"), flow(served)
-    assert "and retention deletes it after 3s" in flow(served)
+    assert says(served, "the oldest letter that waits for a decision is 50m old"), flow(served)
+    assert "and retention deletes it after 1h" in flow(served)
 
 
 @pytest.mark.chaos

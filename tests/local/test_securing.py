@@ -56,7 +56,8 @@ def test_a_user_may_do_what_was_granted_until_it_is_taken_away(
     assert Admin(settings_of(mine)).names() == [topic]
     write(mine, topic)
     redrive_secure_stack.users.revoke(topic, may(topic, "WRITE"))
-    with pytest.raises(PublishError, match="AUTHORIZATION_FAILED"):
+    # What the broker refuses first is chance: the topic, or the id that every producer asks for.
+    with pytest.raises(PublishError, match=r"AUTHORIZATION_FAILED|failed fatally"):
         write(mine, topic)
 
 
