@@ -91,6 +91,39 @@ def test_a_refused_write_holds_its_own_record_and_those_behind_it_only() -> None
     assert db.rows[2:] == [b"bad", b"behind"]
 
 
+def test_a_message_that_is_refused_is_not_taken_for_an_equal_one() -> None:
+    """It may differ in its headers alone: who sent the other is not buried."""
+    app = made("idempotent", RetryPolicy("5m"), ordering="unordered")
+
+    @app.handler("orders")
+    def send(record, ctx):
+        ctx.send("told", b"equal", headers={"number": b"%d" % record.offset})
+
+    with Simulation(app, db=Database()) as sim:
+        sim.broker.create("told")
+        publish = sim.broker.publish
+
+        def refuse_odd_ones(writes: Sequence[Write]) -> None:
+            numbers = [dict(write.headers).get("number") for write in writes]
+            odd = [number is not None and int(number) % 2 == 1 for number in numbers]
+            publish([write for write, is_odd in zip(writes, odd, strict=True) if not is_odd])
+            if any(odd):
+                error = PublishError("too large")
+                error.refused = [write for write, is_odd in zip(writes, odd, strict=True) if is_odd]
+                error.reasons = [PublishError("too large") for _ in error.refused]
+                for each in error.reasons:
+                    each.topic, each.kind = "told", "message"
+                raise error
+
+        sim.broker.publish = refuse_odd_ones  # type: ignore[method-assign]  # -- a fault
+        for _ in range(8):
+            sim.send("orders", "equal")
+        sim.advance("1m")
+        assert [each.reason for each in sim.dead] == ["refused-write"] * 4
+        assert {each.envelope.origin_offset for each in sim.dead} == {1, 3, 5, 7}
+        assert sim.lag == 0
+
+
 def test_a_mistake_of_ours_over_one_record_holds_that_one_only(caplog) -> None:
     _, sim, db = inserting("idempotent", RetryPolicy("5m"))
     publish = sim.broker.publish

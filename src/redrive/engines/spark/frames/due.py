@@ -82,7 +82,7 @@ class DueReader(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the clients, which belong to a process."""
-        return {**self.__dict__, "_log": None}
+        return {**self.__dict__, "_kafka_log": None}
 
     def initialOffset(self) -> Offsets:  # noqa: N802 -- Spark's name
         """Where a query without a checkpoint begins."""
