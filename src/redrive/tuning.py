@@ -483,6 +483,10 @@ later. Smaller: a change of leaders is reported as one."""
 LOST_TASK_PATIENCE: Final = 5.0
 """Seconds until Spark knows how a task has ended: a moment after it has started the next attempt.
 Larger: a batch with a lost task takes longer. Smaller: a death may not be seen as one."""
+LOST_EXECUTOR_PATIENCE: Final = 2.0
+"""Seconds in which the driver notices that an executor is gone. Larger: the search for a record
+that kills its Python worker takes longer on a cluster. Smaller: one whose container was ended with
+all of its processes may be taken for it."""
 LOST_TASK_PAUSE: Final = 0.05
 """Seconds between two looks at that. Larger: the same takes longer. Smaller: calls of the JVM."""
 KEPT_UNUSED: Final = 600.0

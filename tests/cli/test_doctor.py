@@ -16,6 +16,7 @@ from redrive.cli.doctor_kafka import retention_findings, topic_findings
 from redrive.cli.doctor_machine import check_jars, check_java, check_python
 from redrive.cli.doctor_permissions import findings as permission_findings
 from redrive.config import load_settings
+from redrive.kafka.admin import Admin
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.permissions import Permission
@@ -299,6 +300,14 @@ def test_clocks(difference, verdict, seen):
 )
 def test_how_long_offsets_are_remembered(minutes, verdicts):
     assert [finding.verdict for finding in retention_findings(minutes)] == verdicts
+
+
+def test_a_broker_that_forgets_offsets_too_soon_is_reported(redrive, stack_arguments, monkeypatch):
+    asked = Admin.broker_settings
+    short = {"offsets.retention.minutes": "60"}
+    monkeypatch.setattr(Admin, "broker_settings", lambda *each: asked(*each) | short)
+    found = findings(redrive("doctor", *stack_arguments))["progress"]
+    assert (found["verdict"], found["seen"][:33]) == ("wrong", "offsets.retention.minutes is 60: ")
 
 
 def test_permissions():

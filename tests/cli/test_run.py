@@ -264,6 +264,16 @@ def test_a_lane_that_must_not_go_on_ends_the_run_with_its_sentence(run, own_shop
     assert taken_over.errors.count("\n") == 1
 
 
+def test_once_ends_with_exit_code_1_where_writes_are_refused(run, own_shop):
+    own_shop.make_topics()
+    KafkaTopics(own_shop.settings).delete(f"{own_shop.name}.out")
+    own_shop.send(b"healthy")
+    once = run("--engine", "worker", own_shop.target, "--once")
+    assert once.end() == 1
+    assert f"{own_shop.name}.out" in once.errors
+    assert "Traceback" not in once.errors
+
+
 def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
     given = []
     monkeypatch.setattr(worker_process, "run_worker", lambda *arguments: given.append(arguments[1]))

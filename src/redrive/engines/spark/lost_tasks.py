@@ -22,7 +22,7 @@ from redrive.errors import RedriveError
 from redrive.kafka.progress import KafkaProgress
 from redrive.ports import Position, Progress
 from redrive.processing.progress.notes import BEGUN, noted
-from redrive.tuning import LOST_TASK_PATIENCE, LOST_TASK_PAUSE
+from redrive.tuning import LOST_EXECUTOR_PATIENCE, LOST_TASK_PATIENCE, LOST_TASK_PAUSE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +31,8 @@ log: Final = logging.getLogger("redrive.spark")
 
 DEATH: Final = "org.apache.spark.SparkException: Python worker exited unexpectedly"
 _RAISED: Final = "org.apache.spark.api.python.PythonException"
+_DRIVER: Final = "driver"
+"""What Spark calls the one executor of a session without a cluster."""
 _BEGINNING: Final = '{"lost"'
 _ALL: Final = 1_000_000
 _LONGEST: Final = 300
@@ -105,25 +107,43 @@ def asked_of(spark: SparkSession) -> HowItEnded:
     """Ask this session's own record of its tasks, which it keeps with or without its web page."""
 
     def how_it_ended(stage: int, task: int) -> str:
-        end = monotonic() + LOST_TASK_PATIENCE
-        while True:
-            try:
-                found = _of_first_attempt(spark, stage, task)
-            except Exception:
-                log.warning("Spark does not say how a task ended", exc_info=True)
-                return ""
-            if found or monotonic() >= end:
-                return found
-            Event().wait(LOST_TASK_PAUSE)
+        try:
+            store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 -- Java's
+            return _asked(store, stage, task)
+        except Exception:
+            log.warning("Spark does not say how a task ended", exc_info=True)
+            return ""
 
     return how_it_ended
 
 
-def _of_first_attempt(spark: SparkSession, stage: int, task: int) -> str:
-    context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 -- Java's
-    tasks = context.statusStore().taskList(stage, 0, _ALL)
+def _asked(store: Any, stage: int, task: int) -> str:
+    end = monotonic() + LOST_TASK_PATIENCE
+    while (found := _of_first_attempt(store, stage, task)) is None:
+        if monotonic() >= end:
+            return ""
+        Event().wait(LOST_TASK_PAUSE)
+    told, executor = found
+    if told.startswith(DEATH) and executor != _DRIVER and _is_lost(store, executor):
+        return f"executor {executor} was lost together with its Python worker"
+    return told
+
+
+def _is_lost(store: Any, executor: str) -> bool:
+    """Whether an executor is gone, or is within the time that the driver needs to notice."""
+    end = monotonic() + LOST_EXECUTOR_PATIENCE
+    while store.executorSummary(executor).isActive():
+        if monotonic() >= end:
+            return False
+        Event().wait(LOST_TASK_PAUSE)
+    return True
+
+
+def _of_first_attempt(store: Any, stage: int, task: int) -> tuple[str, str] | None:
+    """How it ended, and on which executor."""
+    tasks = store.taskList(stage, 0, _ALL)
     for number in range(tasks.size()):
         each = tasks.apply(number)
         if each.index() == task and each.attempt() == 0 and each.errorMessage().isDefined():
-            return str(each.errorMessage().get())
-    return ""
+            return str(each.errorMessage().get()), str(each.executorId())
+    return None

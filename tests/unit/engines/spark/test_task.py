@@ -14,7 +14,7 @@ from redrive import App, Backoff, Bury, InPlace, Retry, RetryPolicy
 from redrive.delivery.refusing_topics import RefusingTopics
 from redrive.engines.spark import marks, slices, task
 from redrive.engines.spark.ranges import Range
-from redrive.engines.spark.slices import TransactionSlice
+from redrive.engines.spark.slices import Slice, TransactionSlice
 from redrive.envelope import parse
 from redrive.kafka.errors import BrokerError, OffsetsGoneError, not_allowed
 from redrive.ports import Position
@@ -424,6 +424,32 @@ def ended(*offsets: int, parked: int | None = None) -> Report:
         write = Write("out", None, b"parked")
         report.outcomes = [Outcome("park", parked, Record("in", 0, parked), (write,))]
     return report
+
+
+def test_a_transaction_that_has_much_to_write_takes_in_nothing_more():
+    app = copying(delivery="transaction")
+    spark = mini(app)
+    with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
+        opened = opened_slice(spark, runtime, 6)
+        assert opened.wants_records
+        report = ended(0)
+        report.sent[0][1][:] = [Write("out", None, bytes(300_000))] * 4
+        opened.add(opened.processor, report)
+        assert not opened.wants_records
+
+
+def test_what_is_done_beyond_a_record_that_is_stuck_is_weighed():
+    app = copying()
+    spark = mini(app)
+    spark.send("in", *[bytes(100_000)] * 15)
+    with memory_runtime(app, spark.broker, spark.log, spark.clock) as runtime:
+        opened = Slice(runtime, Range("in", 0, 0, 15), START, most_bytes=1_000_000)
+        opened.processor.offer(opened.read(), spark.clock.now())
+        opened.processor.settle(range(1, 15))
+        assert opened.tracker.in_flight == 1
+        assert not opened.wants_records
+        opened.processor.settle([0])
+        assert opened.wants_records
 
 
 def test_only_the_prefix_is_committed_and_what_is_beyond_a_gap_is_not():
