@@ -133,10 +133,14 @@ def discard(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Mark letters as discarded. Nothing is deleted from Kafka."""
+    """Mark letters as discarded. Nothing is deleted from Kafka.
+
+    Without --yes nothing is written. Exit code 1 if it was paused.
+    """
     operator = _operator(whose, by)
     if yes:
-        ended(operator.discard(which, reason), whose.named, as_json=as_json)
+        done = in_sight(lambda **how: operator.discard(which, reason, **how), as_json=as_json)
+        ended(done, whose.named, as_json=as_json)
         return
     plan = operator.plan_discard(which)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from io import StringIO
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from redrive import App
 from redrive.cli.dead_replay import Lines
 from redrive.dead import DeadLetters, Filter
+from redrive.dead.desk import Desk
 from redrive.dead.operations import Operation
 from redrive.dead.operator import ReplayOptions
 from redrive.errors import ConfigurationError
@@ -207,6 +209,27 @@ def test_a_job_that_was_paused_says_how_to_go_on(ask):
     assert f"continue with: redrive dead jobs shop:app --resume {paused.id}" in said
     said = ask(world)("jobs", "--resume", paused.id, "--by", "carol")
     assert "done (resumed by carol), 2 replayed" in said
+
+
+@pytest.mark.parametrize("command", [("replay",), ("discard", "--reason", "no")])
+def test_ctrl_c_pauses_what_changes_letters(ask, monkeypatch, command):
+    world = World(values=["a", "b"])
+    monkeypatch.setattr("redrive.dead.running.DEAD_BYTES", 1)  # each letter is a step
+    commit, interrupts = Desk.commit, iter([False, True])
+
+    def commit_and_interrupt(desk, writes, operation):
+        written = commit(desk, writes, operation)
+        if next(interrupts, False):
+            signal.raise_signal(signal.SIGINT)
+        return written
+
+    monkeypatch.setattr(Desk, "commit", commit_and_interrupt)
+    said = ask(world)(*command, "--yes", code=1)
+    assert "paused (by a signal), 1 " in said
+    [job] = world.operator().operations()
+    assert job.status == "paused"
+    assert f"continue with: redrive dead jobs shop:app --resume {job.id}" in said
+    assert "), 2 " in ask(world)("jobs", "--resume", job.id)
 
 
 def test_a_job_without_a_terminal_says_now_and_then_how_it_stands():
