@@ -43,6 +43,16 @@ class Scanned:
     """Offsets that retention deleted before they were read."""
     bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    @property
+    def looked_at(self) -> int:
+        """Offsets that were looked at, as far as that is known: the log may have gaps."""
+        return self.scanned + self.deleted
+
+    @property
+    def left(self) -> int:
+        """Offsets that were not looked at: no fewer than letters."""
+        return sum(end - start for start, end in self.bounds.values()) - self.looked_at
+
     def add(self, part: Mapping[str, Any]) -> None:
         """Count what another process has scanned, as its `as_data` says."""
         self.scanned += part["scanned"]

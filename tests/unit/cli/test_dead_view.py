@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 import signal
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from threading import Event
 
 import pytest
 from operating import World
 from rich.console import Console
 
 from redrive import App
-from redrive.cli.dead_replay import Lines
+from redrive.cli.progress import Bar, Lines, progress
 from redrive.dead import DeadLetters, Filter
 from redrive.dead.desk import Desk
-from redrive.dead.operations import Operation
 from redrive.dead.operator import ReplayOptions
 from redrive.errors import ConfigurationError
 from redrive.tuning import DEAD_TOLD_EVERY
@@ -235,21 +236,56 @@ def test_ctrl_c_pauses_what_changes_letters(ask, monkeypatch, command):
 def test_a_job_without_a_terminal_says_now_and_then_how_it_stands():
     now, out = 0.0, StringIO()
     say = Lines(Console(file=out, width=200), clock=lambda: now)
-    job = Operation(
-        id="replay-1",
-        kind="replay",
-        by="a",
-        at=0,
-        ends={"0": 9},
-        cursor={"0": 8},
-        counts={"sent": 8},
-    )
-    say(job, None)
+    say(8, 1, "8 replayed", name="replay-1")
     assert out.getvalue() == ""
     now = DEAD_TOLD_EVERY
-    say(job, None)
-    say(job, None)
+    say(8, 1, "8 replayed", name="replay-1")
+    say(8, 1, "8 replayed", name="replay-1")
     assert out.getvalue() == "replay-1: 8 replayed, 1 offset to look at\n"
+
+
+def test_a_terminal_shows_a_bar_and_what_came_of_it():
+    out = StringIO()
+    console = Console(file=out, width=200, force_terminal=True)
+    with Bar(console) as show:
+        show(8, 2, "8 [replayed]", name="replay-1")
+        console.print("beside it")
+    assert "80%" in out.getvalue()
+    assert "8 [replayed]" in out.getvalue()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_bar_is_not_among_what_programs_read(capsys, monkeypatch, as_json):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress(as_json=as_json) as show:
+        show(8, 2, "")
+    printed = capsys.readouterr()
+    shown, other = (printed.err, printed.out) if as_json else (printed.out, printed.err)
+    assert "80%" in shown
+    assert other == ""
+
+
+def test_a_trial_says_how_far_it_is(ask, monkeypatch):
+    monkeypatch.setattr("redrive.cli.progress.DEAD_TOLD_EVERY", 0.0)
+    world = World(values=["a", "b"])
+    lines = ask(world)("try", code=1, err=True).splitlines()
+    assert lines == [
+        "1 letter tried, 1 would not pass, 1 offset to look at",
+        "2 letters tried, 2 would not pass, 0 offsets to look at",
+    ]
+
+
+def test_a_letter_that_hangs_is_given_up_and_told_of(ask, monkeypatch):
+    world, back = World(values=["a"]), Event()
+    handler = world.app.handlers["orders"]
+    slow = replace(handler, call=lambda *_: back.wait(), timeout=10)
+    monkeypatch.setitem(world.app.handlers, "orders", slow)
+    said = ask(world)("try", "--timeout", "1h", code=1)
+    assert "1 did not end" in said
+    assert f"HandlerTimeout: did not end within 10ms in {__name__}:" in said
+    monkeypatch.setitem(world.app.handlers, "orders", replace(slow, timeout=None))
+    assert "did not end within 20ms" in ask(world)("try", "--timeout", "20ms", code=1)
+    back.set()
 
 
 def test_an_option_that_would_do_nothing_is_refused(ask):
