@@ -107,12 +107,18 @@ def replay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     with kept_on_error(new if edit else None):
         if new is not None and yes:
             dead_view.difference(new.letter, new.value, whose.app, as_json=as_json)
-        if not yes and not _agreed(operator.plan(which, options), new if edit else None, as_json):
+        plan = None if yes else operator.plan(which, options)
+        if plan is not None and not _agreed(plan, new if edit else None, as_json):
             return
         with shards(whose, on) as run_shards:
             done = in_sight(
                 lambda **how: operator.replay(
-                    which, options, why=reason, run_shards=run_shards, **how
+                    which,
+                    options,
+                    why=reason,
+                    run_shards=run_shards,
+                    planned=None if plan is None else plan.bounds,
+                    **how,
                 ),
                 as_json=as_json,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from redrive.dead.dialects import Dialect
-from redrive.dead.filters import Filter
+from redrive.dead.filters import Filter, Place
 from redrive.dead.letter import Letter
 from redrive.dead.showing import See, Seen
 from redrive.dead.states import Mark, Marks, State, state_of
@@ -163,3 +163,22 @@ def bounds_of(log: Log, topic: str) -> dict[int, tuple[int, int]]:
     if not partitions:
         raise MissingTopicError(topic)
     return {number: log.bounds(TopicPartition(topic, number)) for number in range(partitions)}
+
+
+def of_plan(now: Bounds, planned: Bounds) -> dict[int, tuple[int, int]]:
+    """The bounds of a plan, with what was deleted since: whoever reads them counts that."""
+    found = {}
+    for partition, (start, end) in now.items():
+        first, last = planned.get(partition, (start, start))
+        first = min(first, start)
+        found[partition] = (first, max(first, min(end, last)))
+    return found
+
+
+def with_offset(bounds: Bounds, place: Place) -> dict[int, tuple[int, int]]:
+    """The same with the offset that somebody has named, if its letter is deleted by now."""
+    found = dict(bounds)
+    if place.partition in found and place.offset is not None:
+        start, end = found[place.partition]
+        found[place.partition] = (min(start, place.offset), end)
+    return found

@@ -15,7 +15,7 @@ from redrive.dead.copies import NAMING, Copy, LeftOut, Replay, Why
 from redrive.dead.fixing import Fix, FixError, difference, fixed
 from redrive.dead.groups import Group, Groups
 from redrive.dead.patience import Patience
-from redrive.dead.scan import Found, Scanned
+from redrive.dead.scan import Bounds, Found, Scanned
 from redrive.dead.standing import Standings, lots
 from redrive.dead.state_topic import mark_write, marked
 from redrive.errors import EnvelopeError, HandlerTimeout
@@ -79,6 +79,11 @@ class ReplayPlan:
     scanned: Scanned | None = None
     unknown: str = ""
     """What could not be found out, and why."""
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """The offsets that it has looked at, for the job that comes of it."""
+        return None if self.scanned is None else self.scanned.bounds
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""

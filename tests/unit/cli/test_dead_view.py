@@ -20,6 +20,7 @@ from redrive.dead import DeadLetters, Filter
 from redrive.dead.desk import Desk
 from redrive.dead.operator import ReplayOptions
 from redrive.errors import ConfigurationError
+from redrive.record import TopicPartition
 from redrive.tuning import DEAD_TOLD_EVERY
 
 EVIL = "\x1b]0;gone\x07\x9b2J\u202e[red]"
@@ -176,6 +177,20 @@ def test_whoever_edits_at_a_terminal_is_asked(ask, edits, monkeypatch, answer):
     assert "add --yes" not in said
     assert world.run() == (["better"] if answer else [])
     assert len([*edits.iterdir()]) == (0 if answer else 1)
+
+
+def test_a_letter_that_goes_while_somebody_is_asked_is_told_of(ask, edits, monkeypatch):
+    world = World(values=["worse"])
+
+    def agree(_question):
+        world.broker.truncate(TopicPartition("shop.dead", 0), 1)
+        return True
+
+    monkeypatch.setattr("redrive.cli.dead_replay.can_ask", lambda: True)
+    monkeypatch.setattr("typer.confirm", agree)
+    said = ask(world)("replay", "--edit")
+    assert "done, 0 replayed\n  1 offset was deleted by retention, unread\n" in said
+    assert len([*edits.iterdir()]) == 1  # what was edited is not lost
 
 
 def test_an_edit_is_kept_if_it_cannot_be_replayed(ask, edits, monkeypatch, redrive):
