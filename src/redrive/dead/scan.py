@@ -15,6 +15,7 @@ from redrive.kafka.errors import MissingTopicError, OffsetsGoneError
 from redrive.numbers import counted
 from redrive.ports import Log
 from redrive.record import Record, TopicPartition
+from redrive.tuning import DEAD_NAMES
 
 Bounds = Mapping[int, tuple[int, int]]
 """By partition: the first offset, and the one after the last."""
@@ -42,6 +43,8 @@ class Scanned:
     deleted: int = 0
     """Offsets that retention deleted before they were read."""
     bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
+    """The only letters and partitions that were looked at; empty: the whole topic was."""
 
     @property
     def looked_at(self) -> int:
@@ -68,6 +71,7 @@ class Scanned:
             "matched": self.matched,
             "complete": self.complete,
             "deleted": self.deleted,
+            "places": [*self.places],
         }
 
     def __str__(self) -> str:
@@ -75,8 +79,16 @@ class Scanned:
         if not self.complete:
             read = f"{self.scanned:,} scanned in {self.topic}, more not read"
             return f"{counted(self.matched, 'letter matches', 'letters match')}; {read}{lost}"
-        scanned = f"{counted(self.scanned, 'letter')} scanned in {self.topic} (all of them)"
-        return f"{self.matched:,} of {scanned}{lost}"
+        scanned = f"{counted(self.scanned, 'letter')} scanned in {self.topic}"
+        return f"{self.matched:,} of {scanned} ({self._looked_at}){lost}"
+
+    @property
+    def _looked_at(self) -> str:
+        if not self.places:
+            return "all of them"
+        rest = len(self.places) - DEAD_NAMES
+        more = f" and {counted(rest, 'more place')}" if rest > 0 else ""
+        return f"only at {', '.join(self.places[:DEAD_NAMES])}{more}"
 
 
 class Scan:
@@ -103,7 +115,9 @@ class Scan:
         self._marks = marks or Marks()
         self._dialect = dialect
         self.result = Scanned(
-            topic, bounds=dict(bounds_of(log, topic) if bounds is None else bounds)
+            topic,
+            bounds=dict(bounds_of(log, topic) if bounds is None else bounds),
+            places=self._filter.places,
         )
 
     def __iter__(self) -> Iterator[Found]:
