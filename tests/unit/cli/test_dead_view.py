@@ -303,6 +303,20 @@ def test_a_letter_that_hangs_is_given_up_and_told_of(ask, monkeypatch):
     back.set()
 
 
+def test_an_export_tells_programs_what_it_has_written(ask, tmp_path):
+    file = tmp_path / "letters"
+    options = ("--out", str(file), "--key", "k0", "--json")
+    said = json.loads(ask(World(values=["a", "b"]))("export", *options))
+    assert (said["file"], said["written"]) == (str(file), 1)
+    assert (said["scan"]["scanned"], said["scan"]["complete"]) == (2, True)
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_standard_output_has_an_export_or_what_is_said_of_it(ask):
+    with pytest.raises(ConfigurationError, match="--json: standard output has the letters"):
+        ask(World(values=["a"]))("export", "--json")
+
+
 def test_an_option_that_would_do_nothing_is_refused(ask):
     with pytest.raises(ConfigurationError, match="--to: letters of an app go back to that app"):
         ask(World(values=["a"]))("replay", "--to", "orders")
