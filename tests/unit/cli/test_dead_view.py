@@ -317,6 +317,48 @@ def test_standard_output_has_an_export_or_what_is_said_of_it(ask):
         ask(World(values=["a"]))("export", "--json")
 
 
+FLAGS = {
+    "--newer 2h": {"a", "b"},
+    "--newer 1h": {"b"},
+    "--older 1h": {"a"},
+    "--attempts 2": {"a"},
+    "--attempts 1": {"a", "b"},
+    "--id k/a": {"a"},
+    "--id k/a --id k/b": {"a", "b"},
+    "--header colour": {"a", "b"},
+    "--header colour=red": {"b"},
+    "--key a": {"a"},
+    "--key a --key b": {"a", "b"},
+    "--operation OPERATION": {"b"},
+}
+
+
+@pytest.mark.parametrize(("flags", "meant"), FLAGS.items())
+def test_letters_are_named_on_the_command_line(ask, monkeypatch, flags, meant):
+    world = World(values=())
+    for value, colour, attempts in (("a", "blue", 2), ("b", "red", 1)):
+        headers = {
+            "colour": colour,
+            "redrive-id": f"k/{value}",
+            "redrive-app": "shop",
+            "redrive-attempt": str(attempts),
+            "redrive-dead-reason": "exhausted",
+            "redrive-origin-topic": "orders",
+        }
+        written = [(name, text.encode()) for name, text in headers.items()]
+        world.sim.send("shop.dead", value, key=value, headers=written)
+        world.sim.advance("50m")
+    now = world.sim.clock.now() / 1000
+    monkeypatch.setattr("redrive.cli.dead_options.time", lambda: now)
+    job = world.operator().discard(Filter(keys=("b",)), "no")
+    given = flags.replace("OPERATION", job.id).split()
+    found = json.loads(ask(world)("list", *given, "--json"))["letters"]
+    assert {each["id"][-1] for each in found} == meant
+    counted = json.loads(ask(world)("groups", *given, "--json"))
+    assert sum(each["count"] for each in counted["groups"]) == len(meant)
+    assert counted["scan"]["scanned"] == 2
+
+
 def test_an_option_that_would_do_nothing_is_refused(ask):
     with pytest.raises(ConfigurationError, match="--to: letters of an app go back to that app"):
         ask(World(values=["a"]))("replay", "--to", "orders")
