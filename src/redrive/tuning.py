@@ -151,6 +151,16 @@ TRIAL_PATIENCE: Final = 10.0
 """Seconds that `redrive dead try` waits for a manual acknowledgement, where its handler has no
 time-out. Larger: a handler that acknowledges nothing takes as long for each letter. Smaller: slow
 ones count as not acknowledged."""
+TRIAL_TIMEOUT: Final = 30.0
+"""Seconds that a letter may take in `redrive dead try`, where neither its handler nor the command
+says how long; and that a fix may take for a value. Larger: what hangs is waited for longer.
+Smaller: what is only slow counts as not ended."""
+TRIAL_GRACE: Final = 1.0
+"""Seconds that an async handler which is tried has to end after it was cancelled. Larger: one that
+does not heed that is waited for longer. Smaller: the threads of more are left behind."""
+TRIAL_HANGING: Final = 3
+"""Letters in a row that do not end in time, or threads that hang at once, until a trial or a dry
+run ends. Larger: it takes longer to say that all of them hang. Smaller: a few odd ones end it."""
 DEAD_TOLD_EVERY: Final = 15.0
 """Seconds between two lines of a job about letters that nobody watches on a terminal. Larger: it
 seems to hang. Smaller: longer logs."""

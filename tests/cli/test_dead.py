@@ -52,6 +52,7 @@ def test_letters_of_others_are_read_without_an_app(redrive, bootstrap, foreign):
         "matched": 7,
         "complete": True,
         "deleted": 0,
+        "places": [],
     }
     assert len(data["groups"]) == 7
     listed = redrive("dead", "list", *at, "--error", "IllegalStateException")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import psycopg
 import pytest
 
@@ -71,6 +73,32 @@ class Shop:
 def test_what_a_trial_does_in_the_database_is_rolled_back(redrive_database, topic, how):
     verdict = "fail" if how == "fails" else "pass"
     assert Shop(how).tried(redrive_database, topic) == ({verdict: 2}, [], [])
+
+
+def test_a_handler_that_hangs_in_its_trial_leaves_no_locks_to_the_next(redrive_database):
+    app, is_over, broken = App("shop", delivery="idempotent"), Event(), [True]
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        if broken:
+            raise KeyError("x")
+        ctx.db.execute("update item set id = id")
+        if record.value == b"a":
+            is_over.wait()
+
+    with (
+        Simulation(app, db=object()) as sim,
+        psycopg.connect(redrive_database, autocommit=True) as connection,
+    ):
+        sim.send("orders", "a")
+        sim.send("orders", "b")
+        sim.run_until_empty()
+        broken.clear()
+        connection.execute("create table item as select 1 as id")
+        letters = DeadLetters(sim.broker, app=app)
+        trials = Trying(letters, database=redrive_database, timeout="3s").run()
+    is_over.set()
+    assert trials.total == {"not-ended": 1, "pass": 1}
 
 
 @pytest.mark.parametrize("topic", ["orders", "later"])

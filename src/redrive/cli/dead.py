@@ -118,10 +118,16 @@ def export(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     unmasked: Annotated[
         bool, typer.Option("--unmasked", help="Include masked fields; values are raw bytes.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write letters as JSON, one object per line, with their values and headers."""
     refuse_unless(on.engine == "spark", ON_SPARK, {"--to": to, "--format": form})
     refuse_unless(on.engine == "local", "Only with --engine local", {"--out": out})
+    if as_json and on.engine == "local" and out is None:
+        raise ConfigurationError(
+            "--json: standard output has the letters themselves, which are JSON; name a file for"
+            " them with --out, or leave --json out"
+        )
     if on.engine == "local":
         with output_file(out) as file:
             scanned = whose.letters().export(file, which, unmasked=unmasked)
@@ -137,4 +143,9 @@ def export(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
         scanned = asked_on_spark(
             whose, on, lambda letters: letters.export(folder, form or "json", which)
         )
-    typer.echo(str(scanned), err=True)
+    if as_json:
+        where = {"folder": to} if out is None else {"file": str(out)}
+        found = {**where, "written": scanned.matched, "scan": scanned.as_data()}
+        typer.echo(json.dumps(found, indent=2))
+    else:
+        typer.echo(str(scanned), err=True)

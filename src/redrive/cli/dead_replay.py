@@ -5,15 +5,12 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Annotated, Any
+from time import sleep
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, TextColumn
 
 from redrive.cli import dead_view
 from redrive.cli.dead_options import (
@@ -26,14 +23,14 @@ from redrive.cli.dead_options import (
 from redrive.cli.dead_spark import shards
 from redrive.cli.editing import NewValue, can_ask, edited, kept_on_error, read_value
 from redrive.cli.options import AsJson, By, Reason, Yes
+from redrive.cli.progress import progress
 from redrive.cli.stopping import Stopping
 from redrive.dead import open_operator
 from redrive.dead.filters import Filter
 from redrive.dead.operator import Operator, ReplayOptions, check_shards
 from redrive.dead.pace import ramp_of, rate_of, share_of
 from redrive.errors import ConfigurationError
-from redrive.numbers import counted
-from redrive.tuning import DEAD_LOOK_EVERY, DEAD_TOLD_EVERY
+from redrive.tuning import DEAD_LOOK_EVERY
 
 if TYPE_CHECKING:
     from redrive.dead.operations import Operation
@@ -110,12 +107,18 @@ def replay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
     with kept_on_error(new if edit else None):
         if new is not None and yes:
             dead_view.difference(new.letter, new.value, whose.app, as_json=as_json)
-        if not yes and not _agreed(operator.plan(which, options), new if edit else None, as_json):
+        plan = None if yes else operator.plan(which, options)
+        if plan is not None and not _agreed(plan, new if edit else None, as_json):
             return
         with shards(whose, on) as run_shards:
             done = in_sight(
                 lambda **how: operator.replay(
-                    which, options, why=reason, run_shards=run_shards, **how
+                    which,
+                    options,
+                    why=reason,
+                    run_shards=run_shards,
+                    planned=None if plan is None else plan.bounds,
+                    **how,
                 ),
                 as_json=as_json,
             )
@@ -133,10 +136,14 @@ def discard(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Mark letters as discarded. Nothing is deleted from Kafka."""
+    """Mark letters as discarded. Nothing is deleted from Kafka.
+
+    Without --yes nothing is written. Exit code 1 if it was paused.
+    """
     operator = _operator(whose, by)
     if yes:
-        ended(operator.discard(which, reason), whose.named, as_json=as_json)
+        done = in_sight(lambda **how: operator.discard(which, reason, **how), as_json=as_json)
+        ended(done, whose.named, as_json=as_json)
         return
     plan = operator.plan_discard(which)
     if as_json:
@@ -259,12 +266,11 @@ def in_sight(
     One that `begins_late` waits for others first: until it shows that it has begun there is nothing
     to pause, and the first signal ends the command.
     """
-    console = Console(highlight=False, stderr=as_json)
-    with Stopping() as stopping, _bar(console) as show:
+    with Stopping() as stopping, progress(as_json=as_json) as show:
 
         def begun(operation: Operation, fate: Fate | None) -> None:
             stopping.be_orderly()
-            show(operation, fate)
+            show(operation.done, operation.left, _said(operation, fate), name=operation.id)
 
         if not begins_late:
             stopping.be_orderly()
@@ -274,55 +280,9 @@ def in_sight(
             raise SystemExit(1) from None  # nothing was done
 
 
-def _bar(console: Console) -> AbstractContextManager[Callable[[Operation, Fate | None], None]]:
-    if not console.is_terminal:
-        return nullcontext(Lines(Console(highlight=False, stderr=True)))
-    return _Bar(console)
-
-
-class Lines:
-    """Where there is no terminal: a line now and then, so that a job's log shows that it lives."""
-
-    def __init__(self, console: Console, clock: Callable[[], float] = monotonic) -> None:
-        self._console = console
-        self._clock = clock
-        self._said_at = clock()
-
-    def __call__(self, operation: Operation, fate: Fate | None) -> None:
-        """Say how it stands, if it is time."""
-        now = self._clock()
-        if now - self._said_at < DEAD_TOLD_EVERY:
-            return
-        self._said_at = now
-        left = counted(operation.left, "offset")
-        said = f"{operation.id}: {_said(operation, fate)}, {left} to look at"
-        self._console.print(said, markup=False, soft_wrap=True)
-
-
 def _said(operation: Operation, fate: Fate | None) -> str:
     done = operation.done
     return f"{done:,} {operation.outcome}" if fate is None else dead_view.fate(done, fate)
-
-
-class _Bar(AbstractContextManager[Any]):
-    """A progress bar: over what there is to look at, with what became of the copies."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (*Progress.get_default_columns(), TextColumn("{task.fields[said]}"))
-        self._progress = Progress(*columns, console=console, transient=True)
-        self._task = self._progress.add_task("under way", total=None, said="")
-
-    def __enter__(self) -> Callable[[Operation, Fate | None], None]:
-        self._progress.start()
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def _show(self, operation: Operation, fate: Fate | None) -> None:
-        done, left = operation.done, operation.left
-        said = _said(operation, fate)
-        self._progress.update(self._task, total=done + left, completed=done, said=said)
 
 
 def ended(operation: Operation, named: str, *, as_json: bool) -> None:

@@ -221,6 +221,8 @@ def trials(found: Trials) -> None:
         for message in each.sent:
             key = "" if message.key is None else f", key {message.key}"
             _say(console, f"{message.place} would send to {message.topic}{key}:\n{message.value}")
+    if found.stopped:
+        _say(console, f"stopped: {found.stopped}")
     _say(console, str(found.scanned))
 
 
@@ -237,6 +239,7 @@ _NOW: Final = {
     "no-handler": "have no handler",
     "fix-failed": "could not be fixed",
     "not-acknowledged": "were not acknowledged",
+    "not-ended": "did not end",
     "not-rolled-back": "NOT ROLLED BACK",
 }
 

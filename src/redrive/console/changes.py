@@ -157,16 +157,13 @@ def _job(
     board: Board, asked: Asked, plan: ReplayPlan, by: str, why: str
 ) -> Callable[..., Operation]:
     operator = board.watched.operator(by)
-    scanned = plan.scanned
-    # What has died since was not in the plan that somebody has seen.
-    ends = None if scanned is None else {place: end for place, (_, end) in scanned.bounds.items()}
 
     def run(show: Any, stopping: Callable[[], str]) -> Operation:
+        # What has died since was not in the plan that somebody has seen.
+        how: dict[str, Any] = {"progress": show, "stopping": stopping, "planned": plan.bounds}
         if asked.action == "discard":
-            return operator.discard(asked.wanted, why, progress=show, stopping=stopping, ends=ends)
-        return operator.replay(
-            asked.wanted, asked.options, why=why, progress=show, stopping=stopping, ends=ends
-        )
+            return operator.discard(asked.wanted, why, **how)
+        return operator.replay(asked.wanted, asked.options, why=why, **how)
 
     return run
 

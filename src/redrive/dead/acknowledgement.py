@@ -15,7 +15,13 @@ from redrive.processing.work import Pending, Result
 from redrive.tuning import TRIAL_PATIENCE
 
 if TYPE_CHECKING:
+    from redrive.handler import Handler
     from redrive.processing.work import Work
+
+
+def patience_of(handler: Handler) -> float:
+    """The seconds in which a handler has to acknowledge its record."""
+    return TRIAL_PATIENCE if handler.timeout is None else handler.timeout / 1000
 
 
 class Acknowledgement:
@@ -23,8 +29,7 @@ class Acknowledgement:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        timeout = work.handler.timeout
-        self._patience = TRIAL_PATIENCE if timeout is None else timeout / 1000
+        self._patience = patience_of(work.handler)
         self._word: Future[Result] = Future()
 
     def take(self, work: Work, _context: object, result: Result) -> None:

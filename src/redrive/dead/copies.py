@@ -34,7 +34,7 @@ WHY: Final[Mapping[str, str]] = {
     "other-app": "died in another app, which alone may get them again",
     "not-dead": "are not dead: nothing says why they would be",
     "broken-headers": "have redrive-* headers that cannot be read",
-    "fix-failed": "could not be fixed: the fix raised",
+    "fix-failed": "could not be fixed",
     "refused": "were refused by the topic they would go to",
     "done-meanwhile": "were done meanwhile: the inbox has their ids",
     "done": "were handled and would be dropped as duplicates",

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.dead.copies import Replay
 from redrive.dead.desk import Desk, Means, TakenOverError, UnderWayError, resumable
+from redrive.dead.filters import Place
 from redrive.dead.fixing import Fix
 from redrive.dead.operations import Kind, Operation, Status, new_id
 from redrive.dead.running import OnProgress, Running
-from redrive.dead.scan import bounds_of, existing
+from redrive.dead.scan import Bounds, bounds_of, existing, of_plan, with_offset
 from redrive.dead.selection import ReplayPlan, Selection
 from redrive.dead.shards import RunningInShards, RunShards, ShardDesk, goes_on
 from redrive.dead.standing import Standings
@@ -96,17 +97,18 @@ class Operator:
         progress: OnProgress = lambda _operation, _fate: None,
         stopping: Callable[[], bool | str] = lambda: False,
         run_shards: RunShards | None = None,
-        ends: Mapping[int, int] | None = None,
+        planned: Bounds | None = None,
     ) -> Operation:
         """Replay letters; returns when it is done, was stopped, or somebody paused it.
 
         With `run_shards`, the partitions of the dead topic are worked on side by side, by others.
-        With `ends`, by partition, letters from these offsets on are left alone: no plan had them.
+        With `planned`, what a plan has looked at, letters that died since are left alone, and those
+        that retention has deleted since are counted.
         """
         chosen = options or ReplayOptions()
         if self.letters.app is None:
             _check_for_others(chosen)
-        operation = self._new("replay", wanted, why, ends).change(options=chosen.as_data())
+        operation = self._new("replay", wanted, why, planned).change(options=chosen.as_data())
         # Before anything is fenced off: mistakes in the options, and somebody who is at work.
         selection = self._selection(wanted, chosen, operation.id)
         if run_shards is not None:
@@ -144,12 +146,12 @@ class Operator:
         *,
         progress: OnProgress = lambda _operation, _fate: None,
         stopping: Callable[[], bool | str] = lambda: False,
-        ends: Mapping[int, int] | None = None,
+        planned: Bounds | None = None,
     ) -> Operation:
-        """Mark letters as discarded; nothing is removed. `ends` are those of `replay`."""
+        """Mark letters as discarded; nothing is removed. `planned` is that of `replay`."""
         if not why.strip():
             raise ConfigurationError("--reason is empty: say why these letters need not be handled")
-        operation = self._new("discard", wanted, why, ends)
+        operation = self._new("discard", wanted, why, planned)
         desk = self._begin(operation)
         selection = Selection(self.letters, wanted, self.means.clock)
         return Running(desk, operation, selection, progress=progress, stopping=stopping).run()
@@ -241,18 +243,15 @@ class Operator:
         desk.check_topic(operation)
         return desk
 
-    def _new(
-        self, kind: Kind, wanted: Filter, why: str, ends: Mapping[int, int] | None
-    ) -> Operation:
+    def _new(self, kind: Kind, wanted: Filter, why: str, planned: Bounds | None) -> Operation:
         now, topic, app = self.means.clock.now(), self.letters.topic, self.letters.app
         # Before its offsets: those of a topic that is recreated meanwhile are then refused.
         topic_id = self.letters.log.topic_id(topic)
-        bounds = bounds_of(self.letters.log, topic)
-        if ends is not None:
-            bounds = {
-                partition: (start, max(start, min(end, ends.get(partition, start))))
-                for partition, (start, end) in bounds.items()
-            }
+        now_there = bounds_of(self.letters.log, topic)
+        bounds = now_there if planned is None else of_plan(now_there, planned)
+        if wanted.is_one_letter:
+            place = Place.of(wanted.places[0])
+            bounds = with_offset(bounds, place) if place.topic == topic else bounds
         return Operation(
             id=new_id(kind, now),
             kind=kind,

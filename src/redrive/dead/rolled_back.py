@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from redrive.envelope import Envelope
@@ -22,6 +23,7 @@ class RolledBack:
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
         self._connection: Any = None
+        self._backend = 0
         self.ended = False
         """Whether the last call ended the transaction: what it had done before may remain."""
 
@@ -32,6 +34,16 @@ class RolledBack:
     def forget(self, envelopes: list[Envelope]) -> None:
         """Nothing is buried by a trial, so that nothing is forgotten."""
 
+    def end(self) -> None:
+        """End the transaction of a call that hangs, in whatever way it hangs: it is rolled back."""
+        import psycopg
+
+        if self._connection is None or self._connection.closed:
+            return
+        # Where the database cannot be asked, it has ended it, too, or will.
+        with suppress(psycopg.Error), psycopg.connect(self._dsn, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s)", (self._backend,))
+
     def around(self, call: Callable[[], Result]) -> Result:
         """Make a call in a transaction that is rolled back."""
         import psycopg
@@ -40,7 +52,7 @@ class RolledBack:
             psycopg.connect(self._dsn) as connection,
             connection.transaction(force_rollback=True),
         ):
-            self._connection = connection
+            self._connection, self._backend = connection, connection.info.backend_pid
             connection.execute(_BEGUN)
             result = call()
             try:
@@ -59,7 +71,7 @@ class RolledBack:
             await psycopg.AsyncConnection.connect(self._dsn) as connection,
             connection.transaction(force_rollback=True),
         ):
-            self._connection = connection
+            self._connection, self._backend = connection, connection.info.backend_pid
             await connection.execute(_BEGUN)
             result = await call()
             try:

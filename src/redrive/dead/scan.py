@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from redrive.dead.dialects import Dialect
-from redrive.dead.filters import Filter
+from redrive.dead.filters import Filter, Place
 from redrive.dead.letter import Letter
 from redrive.dead.showing import See, Seen
 from redrive.dead.states import Mark, Marks, State, state_of
@@ -15,6 +15,7 @@ from redrive.kafka.errors import MissingTopicError, OffsetsGoneError
 from redrive.numbers import counted
 from redrive.ports import Log
 from redrive.record import Record, TopicPartition
+from redrive.tuning import DEAD_NAMES
 
 Bounds = Mapping[int, tuple[int, int]]
 """By partition: the first offset, and the one after the last."""
@@ -42,6 +43,18 @@ class Scanned:
     deleted: int = 0
     """Offsets that retention deleted before they were read."""
     bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
+    places: tuple[str, ...] = ()
+    """The only letters and partitions that were looked at; empty: the whole topic was."""
+
+    @property
+    def looked_at(self) -> int:
+        """Offsets that were looked at, as far as that is known: the log may have gaps."""
+        return self.scanned + self.deleted
+
+    @property
+    def left(self) -> int:
+        """Offsets that were not looked at: no fewer than letters."""
+        return sum(end - start for start, end in self.bounds.values()) - self.looked_at
 
     def add(self, part: Mapping[str, Any]) -> None:
         """Count what another process has scanned, as its `as_data` says."""
@@ -58,6 +71,7 @@ class Scanned:
             "matched": self.matched,
             "complete": self.complete,
             "deleted": self.deleted,
+            "places": [*self.places],
         }
 
     def __str__(self) -> str:
@@ -65,8 +79,16 @@ class Scanned:
         if not self.complete:
             read = f"{self.scanned:,} scanned in {self.topic}, more not read"
             return f"{counted(self.matched, 'letter matches', 'letters match')}; {read}{lost}"
-        scanned = f"{counted(self.scanned, 'letter')} scanned in {self.topic} (all of them)"
-        return f"{self.matched:,} of {scanned}{lost}"
+        scanned = f"{counted(self.scanned, 'letter')} scanned in {self.topic}"
+        return f"{self.matched:,} of {scanned} ({self._looked_at}){lost}"
+
+    @property
+    def _looked_at(self) -> str:
+        if not self.places:
+            return "all of them"
+        rest = len(self.places) - DEAD_NAMES
+        more = f" and {counted(rest, 'more place')}" if rest > 0 else ""
+        return f"only at {', '.join(self.places[:DEAD_NAMES])}{more}"
 
 
 class Scan:
@@ -93,7 +115,9 @@ class Scan:
         self._marks = marks or Marks()
         self._dialect = dialect
         self.result = Scanned(
-            topic, bounds=dict(bounds_of(log, topic) if bounds is None else bounds)
+            topic,
+            bounds=dict(bounds_of(log, topic) if bounds is None else bounds),
+            places=self._filter.places,
         )
 
     def __iter__(self) -> Iterator[Found]:
@@ -153,3 +177,22 @@ def bounds_of(log: Log, topic: str) -> dict[int, tuple[int, int]]:
     if not partitions:
         raise MissingTopicError(topic)
     return {number: log.bounds(TopicPartition(topic, number)) for number in range(partitions)}
+
+
+def of_plan(now: Bounds, planned: Bounds) -> dict[int, tuple[int, int]]:
+    """The bounds of a plan, with what was deleted since: whoever reads them counts that."""
+    found = {}
+    for partition, (start, end) in now.items():
+        first, last = planned.get(partition, (start, start))
+        first = min(first, start)
+        found[partition] = (first, max(first, min(end, last)))
+    return found
+
+
+def with_offset(bounds: Bounds, place: Place) -> dict[int, tuple[int, int]]:
+    """The same with the offset that somebody has named, if its letter is deleted by now."""
+    found = dict(bounds)
+    if place.partition in found and place.offset is not None:
+        start, end = found[place.partition]
+        found[place.partition] = (min(start, place.offset), end)
+    return found

@@ -14,17 +14,20 @@ from redrive import envelope as envelopes
 from redrive.dead.copies import NAMING, Copy, LeftOut, Replay, Why
 from redrive.dead.fixing import Fix, FixError, difference, fixed
 from redrive.dead.groups import Group, Groups
-from redrive.dead.scan import Found, Scanned
+from redrive.dead.patience import Patience
+from redrive.dead.scan import Bounds, Found, Scanned
 from redrive.dead.standing import Standings, lots
 from redrive.dead.state_topic import mark_write, marked
-from redrive.errors import EnvelopeError
+from redrive.errors import EnvelopeError, HandlerTimeout
+from redrive.handler import name_of
 from redrive.processing.work import Assigned, Work
 from redrive.record import Record, TopicPartition, Write
-from redrive.tuning import DEAD_DIFFERENCES, DEAD_NAMES
+from redrive.tuning import DEAD_DIFFERENCES, DEAD_NAMES, TRIAL_TIMEOUT
 
 if TYPE_CHECKING:
     from redrive.dead.desk import Desk
     from redrive.dead.filters import Filter
+    from redrive.dead.letter import Letter
     from redrive.dead.letters import DeadLetters
     from redrive.dead.operations import Operation
     from redrive.dead.state_topic import Known
@@ -77,6 +80,11 @@ class ReplayPlan:
     unknown: str = ""
     """What could not be found out, and why."""
 
+    @property
+    def bounds(self) -> Bounds | None:
+        """The offsets that it has looked at, for the job that comes of it."""
+        return None if self.scanned is None else self.scanned.bounds
+
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -109,11 +117,18 @@ class Selection:
 
     def __post_init__(self) -> None:
         self._scanned = Scanned(self.letters.topic)
+        self._patience = Patience()
         self.passed: dict[str, int] = {}
         """The ends of partitions that were looked at from end to end."""
 
     def chosen(self, found: Iterable[Found]) -> Iterator[Chosen]:
         """What becomes of each letter."""
+        try:
+            yield from self._chosen(found)
+        finally:
+            self._patience.close()
+
+    def _chosen(self, found: Iterable[Found]) -> Iterator[Chosen]:
         if self.standings is None:
             for each in found:
                 yield Chosen(each.letter.record, self._copy(each), each)
@@ -198,10 +213,23 @@ class Selection:
         value = letter.record.value
         if self.fix is not None:
             try:
-                value = fixed(self.fix, letter, self.letters.app)
+                value = self._fixed(self.fix, letter)
             except FixError as error:
                 return LeftOut("fix-failed", str(error))
         return self.replay.copy(letter, value, self.clock.now())
+
+    def _fixed(self, fix: Fix, letter: Letter) -> bytes:
+        """The value that a fix makes, if it does so in time; so many hang, and it is not asked."""
+        app = self.letters.app
+        try:
+            return self._patience.call(lambda _: fixed(fix, letter, app), TRIAL_TIMEOUT)
+        except HandlerTimeout as error:
+            said = f"{name_of(fix)}, or the decoder before it, {error} for {letter.place}"
+            if self._patience.is_over:
+                raise HandlerTimeout(
+                    f"{said}, nor for others before it: find out why, or leave these letters out"
+                ) from error
+            raise FixError(said) from error
 
     def _as_of_now(self, found: Found, copy: Copy) -> Copy:
         """The copy, whose age counts from now: at a slow pace it was made long ago."""

@@ -3,48 +3,58 @@
 Sends are collected and not written, `ctx.db` is rolled back, resources are those that are named for
 it. Where that cannot be had, it stops after decoding, and says so. What a handler does behind
 redrive's back, such as a call by a global client, or a COMMIT as a statement, is done: `ctx.trying`
-tells it not to.
+tells it not to. A letter that does not end in time is given up, with its thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from redrive import envelope as envelopes
-from redrive.coroutines import run_sync
-from redrive.dead.acknowledgement import Acknowledgement
+from redrive.dead.acknowledgement import patience_of
 from redrive.dead.examples import Failure, Sent, failure, sent
 from redrive.dead.fixing import Fix, FixError, fixed, record_of
 from redrive.dead.groups import OTHERS
 from redrive.dead.letter import Letter
+from redrive.dead.patience import Patience
 from redrive.dead.rolled_back import RolledBack
 from redrive.dead.scan import Found, Scanned
-from redrive.errors import ConfigurationError, EnvelopeError
+from redrive.dead.showing import See, Seen
+from redrive.dead.trial_calls import call
+from redrive.durations import Duration, milliseconds
+from redrive.errors import ConfigurationError, EnvelopeError, HandlerTimeout
 from redrive.processing.calls import invoke
 from redrive.processing.calls.scope import Scope
 from redrive.processing.outcomes.causes import own_modules
 from redrive.processing.work import Assigned, Pending, Work
 from redrive.record import Record, TopicPartition, Write
-from redrive.tuning import DEAD_GROUPS
+from redrive.tuning import DEAD_GROUPS, TRIAL_GRACE, TRIAL_TIMEOUT
 
 if TYPE_CHECKING:
     from redrive.app import App
     from redrive.dead.filters import Filter
     from redrive.dead.letters import DeadLetters
-    from redrive.dead.showing import See
     from redrive.handler import Handler
     from redrive.processing.work import Result
 
 Verdict = Literal[
-    "pass", "fail", "decoded", "no-handler", "fix-failed", "not-acknowledged", "not-rolled-back"
+    "pass",
+    "fail",
+    "decoded",
+    "no-handler",
+    "fix-failed",
+    "not-acknowledged",
+    "not-ended",
+    "not-rolled-back",
 ]
 """`decoded`: it can be decoded now, and no more than that was tried; `not-acknowledged`: its
-handler acknowledges by itself, and has not done so in time; `not-rolled-back`: its handler has
+handler acknowledges by itself, and has not done so in time; `not-ended`: its fix, decoder or
+handler has not come to an end in time; `not-rolled-back`: its handler has
 ended the transaction itself, so that it may have had effects, whether it passed or failed."""
 WOULD_PASS: Final = ("pass", "decoded", "no-handler")
 """Verdicts that are no bad news; `redrive dead try` ends with 1 where there are others."""
@@ -102,6 +112,10 @@ class Trials:
     """How many messages of each group are kept to be shown."""
     own: frozenset[str] = frozenset()
     """Modules that are the user's code, wherever they are installed."""
+    total: Counter[str] = field(default_factory=Counter)
+    """Verdicts of all groups."""
+    stopped: str = ""
+    """Why not all letters were tried."""
 
     def add(self, trial: Trial, see: See) -> None:
         """Count one; `see`: what may be seen of a letter."""
@@ -112,6 +126,7 @@ class Trials:
             name, error_type = OTHERS, None
         group = self.groups.setdefault(name, GroupTrial(name, error_type))
         group.verdicts[trial.verdict] += 1
+        self.total[trial.verdict] += 1
         if trial.error is not None:
             error = seen.without(type(trial.error).__name__) or ""
             group.errors[error] += 1
@@ -122,16 +137,12 @@ class Trials:
             if len(group.sent) < self.show_sends:
                 group.sent.append(sent(write, looks))
 
-    @property
-    def total(self) -> Counter[str]:
-        """Verdicts of all groups."""
-        return sum((each.verdicts for each in self.groups.values()), Counter())
-
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "total": dict(self.total),
             "limits": self.limits,
+            "stopped": self.stopped,
             "groups": [each.as_data() for each in self.groups.values()],
             "scan": self.scanned.as_data(),
         }
@@ -148,8 +159,12 @@ class Trying:
         resources: Mapping[str, object] | None = None,
         database: str | None = None,
         show_sends: int = 0,
+        timeout: Duration | None = None,
     ) -> None:
-        """`show_sends`: how many messages to show of those that each group would send."""
+        """`show_sends`: how many messages to show of those that each group would send.
+
+        `timeout`: the longest that a letter may take; by default that of its handler, else 30 s.
+        """
         if letters.app is None:
             raise ConfigurationError("`redrive dead try` needs an app: it runs its handlers")
         self._letters = letters
@@ -158,34 +173,74 @@ class Trying:
         self._resources = dict(resources or {})
         self._database = database
         self._show_sends = show_sends
+        self._timeout = None if timeout is None else milliseconds(timeout) / 1000
+        self._patience = Patience()
         self.limits = [*self._find_limits()]
 
-    def run(self, wanted: Filter | None = None) -> Trials:
-        """Try all letters that fit."""
+    def run(
+        self, wanted: Filter | None = None, *, progress: Callable[[Trials], None] = lambda _: None
+    ) -> Trials:
+        """Try all letters that fit; `progress` is shown how it stands after each."""
         scan = self._letters.scan(wanted)
         own = own_modules(self._app)
         trials = Trials(scan.result, self.limits, show_sends=self._show_sends, own=own)
         for trial in self.trials(scan):
-            trials.add(trial, self._letters.seen)
+            trials.add(trial, self._seen(trial))
+            progress(trials)
+            if self._patience.is_over:
+                trials.stopped = (
+                    f"{trial.found.letter.place} and others before it did not end in time: no more"
+                    " were tried. Find out why they hang, choose others (--group, --key, --at), or"
+                    " give them more time (--timeout)"
+                )
+                break
         return trials
 
     def trials(self, found: Any) -> Iterator[Trial]:
         """Try letters one after the other."""
         scope = self._scope()
-        with asyncio.Runner() as runner:
+        try:
             for each in found:
-                yield self._fixed_and_tried(each, scope, runner)
+                trial = self._in_time(each, scope)
+                if trial.verdict == "not-ended":
+                    _end(scope)
+                    scope = self._scope()  # what hangs may still use that one
+                yield trial
+        finally:
+            self._patience.close()
 
-    def _fixed_and_tried(self, found: Found, scope: Scope, runner: asyncio.Runner) -> Trial:
+    def _in_time(self, found: Found, scope: Scope) -> Trial:
+        handler = self._app.handlers.get(found.letter.origin_topic or "")
+        seconds = self._seconds(handler)
+        rest = 0.0 if handler is None else _rest(handler)
+        try:
+            return self._patience.call(
+                lambda runner: self._fixed_and_tried(found, scope, runner, seconds), seconds, rest
+            )
+        except HandlerTimeout as error:
+            return Trial(found, "not-ended", [], error)
+
+    def _seconds(self, handler: Handler | None) -> float:
+        """The shorter one of the times that handler and command give a letter."""
+        own = None if handler is None or handler.timeout is None else handler.timeout / 1000
+        return min(
+            (each for each in (own, self._timeout) if each is not None), default=TRIAL_TIMEOUT
+        )
+
+    def _fixed_and_tried(
+        self, found: Found, scope: Scope, runner: asyncio.Runner, seconds: float
+    ) -> Trial:
         if self._fix is None or found.letter.origin_topic not in self._app.handlers:
-            return self._try(found, found.letter, scope, runner)
+            return self._try(found, found.letter, scope, runner, seconds)
         try:
             letter = _fixed(found.letter, self._fix, self._app)
         except FixError as error:
             return Trial(found, "fix-failed", [], error)
-        return self._try(found, letter, scope, runner)._replace(fixed=letter)
+        return self._try(found, letter, scope, runner, seconds)._replace(fixed=letter)
 
-    def _try(self, found: Found, letter: Letter, scope: Scope, runner: asyncio.Runner) -> Trial:
+    def _try(
+        self, found: Found, letter: Letter, scope: Scope, runner: asyncio.Runner, seconds: float
+    ) -> Trial:
         app = self._app
         handler = app.handlers.get(letter.origin_topic or "")
         if handler is None:
@@ -196,7 +251,7 @@ class Trying:
         if self.limits:
             failure = invoke.decode(work)
             return Trial(found, "decoded" if failure is None else "fail", [], failure)
-        return self._judged(found, self._call(work, handler, scope, runner), scope.units)
+        return self._judged(found, call(work, scope, runner, seconds), scope.units)
 
     def _judged(self, found: Found, result: Result, units: object) -> Trial:
         if isinstance(units, RolledBack) and units.ended:
@@ -207,16 +262,6 @@ class Trying:
             return Trial(found, "not-acknowledged", [])
         sends = result if isinstance(result, list) else []
         return Trial(found, "pass", sends)
-
-    def _call(self, work: Work, handler: Handler, scope: Scope, runner: asyncio.Runner) -> Result:
-        word = Acknowledgement(work)
-        scope.acknowledge = word.take
-        units = scope.units
-        if handler.is_async:
-            return runner.run(_called_async(work, handler, scope, word))
-        if isinstance(units, RolledBack):
-            return units.around(lambda: _called(work, handler, scope))
-        return word.after(_called(work, handler, scope))
 
     def _not_rolled_back(self, found: Found, result: Result) -> Trial:
         """Call no more handlers: the next one would do the same."""
@@ -235,6 +280,14 @@ class Trying:
         if self._app.guarantee.database and self._database is not None:
             scope.units = RolledBack(self._database)
         return scope
+
+    def _seen(self, trial: Trial) -> See:
+        """What may be seen of its letter; a decoder may be what hangs, and is not called again."""
+        if trial.verdict != "not-ended":
+            return self._letters.seen
+        own = self._letters.masked
+        masked = self._app.masked if own is None else own
+        return lambda letter: Seen(letter, masked=masked)
 
     def _find_limits(self) -> Iterator[str]:
         missing = sorted(self._app.resources.keys() - self._resources.keys())
@@ -258,34 +311,21 @@ def _fixed(letter: Letter, fix: Fix, app: App) -> Letter:
     return Letter(Record(*record), letter.dialect)
 
 
+def _rest(handler: Handler) -> float:
+    """The seconds that a call may take beyond those of its handler, until it counts as hanging."""
+    cancelled = TRIAL_GRACE if handler.is_async else 0.0
+    return cancelled + (patience_of(handler) if handler.ack == "manual" else 0.0)
+
+
+def _end(scope: Scope) -> None:
+    """End what a call that hangs has begun: others would wait for its locks."""
+    if isinstance(scope.units, RolledBack):
+        scope.units.end()
+
+
 def _envelope(found: Found, app: App) -> envelopes.Envelope | None:
     try:
         before = envelopes.parse(found.letter.record.headers)
     except EnvelopeError:
         return None
     return replace(before, app=app.name, attempt=1, dead_reason=None)
-
-
-def _called(work: Work, handler: Handler, scope: Scope) -> Result:
-    if handler.batch is None:
-        return invoke.call_now(work, scope)
-    return _only(run_sync(invoke.call_batch([work], scope, is_async=False)))
-
-
-async def _called_async(
-    work: Work, handler: Handler, scope: Scope, word: Acknowledgement
-) -> Result:
-    async def call() -> Result:
-        if handler.batch is None:
-            return await invoke.call_async(work, scope)
-        return _only(await invoke.call_batch([work], scope, is_async=True))
-
-    units = scope.units
-    if isinstance(units, RolledBack):  # it has no manual acknowledgements
-        return await units.around_async(call)
-    return await word.after_async(await call())
-
-
-def _only(results: list[Result] | None) -> Result:
-    assert results is not None, "one record: it is known which one failed"  # noqa: S101 -- by call_batch
-    return results[0]

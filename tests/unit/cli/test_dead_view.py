@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from threading import Event
 
 import pytest
 from operating import World
 from rich.console import Console
 
 from redrive import App
-from redrive.cli.dead_replay import Lines
+from redrive.cli.progress import Bar, Lines, progress
 from redrive.dead import DeadLetters, Filter
-from redrive.dead.operations import Operation
+from redrive.dead.desk import Desk
 from redrive.dead.operator import ReplayOptions
 from redrive.errors import ConfigurationError
+from redrive.record import TopicPartition
 from redrive.tuning import DEAD_TOLD_EVERY
 
 EVIL = "\x1b]0;gone\x07\x9b2J\u202e[red]"
@@ -175,6 +179,20 @@ def test_whoever_edits_at_a_terminal_is_asked(ask, edits, monkeypatch, answer):
     assert len([*edits.iterdir()]) == (0 if answer else 1)
 
 
+def test_a_letter_that_goes_while_somebody_is_asked_is_told_of(ask, edits, monkeypatch):
+    world = World(values=["worse"])
+
+    def agree(_question):
+        world.broker.truncate(TopicPartition("shop.dead", 0), 1)
+        return True
+
+    monkeypatch.setattr("redrive.cli.dead_replay.can_ask", lambda: True)
+    monkeypatch.setattr("typer.confirm", agree)
+    said = ask(world)("replay", "--edit")
+    assert "done, 0 replayed\n  1 offset was deleted by retention, unread\n" in said
+    assert len([*edits.iterdir()]) == 1  # what was edited is not lost
+
+
 def test_an_edit_is_kept_if_it_cannot_be_replayed(ask, edits, monkeypatch, redrive):
     world = World(values=["worse"])
     monkeypatch.setattr("redrive.dead.operator.Operator.replay", lambda *_, **__: 1 / 0)
@@ -209,24 +227,136 @@ def test_a_job_that_was_paused_says_how_to_go_on(ask):
     assert "done (resumed by carol), 2 replayed" in said
 
 
+@pytest.mark.parametrize("command", [("replay",), ("discard", "--reason", "no")])
+def test_ctrl_c_pauses_what_changes_letters(ask, monkeypatch, command):
+    world = World(values=["a", "b"])
+    monkeypatch.setattr("redrive.dead.running.DEAD_BYTES", 1)  # each letter is a step
+    commit, interrupts = Desk.commit, iter([False, True])
+
+    def commit_and_interrupt(desk, writes, operation):
+        written = commit(desk, writes, operation)
+        if next(interrupts, False):
+            signal.raise_signal(signal.SIGINT)
+        return written
+
+    monkeypatch.setattr(Desk, "commit", commit_and_interrupt)
+    said = ask(world)(*command, "--yes", code=1)
+    assert "paused (by a signal), 1 " in said
+    [job] = world.operator().operations()
+    assert job.status == "paused"
+    assert f"continue with: redrive dead jobs shop:app --resume {job.id}" in said
+    assert "), 2 " in ask(world)("jobs", "--resume", job.id)
+
+
 def test_a_job_without_a_terminal_says_now_and_then_how_it_stands():
     now, out = 0.0, StringIO()
     say = Lines(Console(file=out, width=200), clock=lambda: now)
-    job = Operation(
-        id="replay-1",
-        kind="replay",
-        by="a",
-        at=0,
-        ends={"0": 9},
-        cursor={"0": 8},
-        counts={"sent": 8},
-    )
-    say(job, None)
+    say(8, 1, "8 replayed", name="replay-1")
     assert out.getvalue() == ""
     now = DEAD_TOLD_EVERY
-    say(job, None)
-    say(job, None)
+    say(8, 1, "8 replayed", name="replay-1")
+    say(8, 1, "8 replayed", name="replay-1")
     assert out.getvalue() == "replay-1: 8 replayed, 1 offset to look at\n"
+
+
+def test_a_terminal_shows_a_bar_and_what_came_of_it():
+    out = StringIO()
+    console = Console(file=out, width=200, force_terminal=True)
+    with Bar(console) as show:
+        show(8, 2, "8 [replayed]", name="replay-1")
+        console.print("beside it")
+    assert "80%" in out.getvalue()
+    assert "8 [replayed]" in out.getvalue()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_bar_is_not_among_what_programs_read(capsys, monkeypatch, as_json):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress(as_json=as_json) as show:
+        show(8, 2, "")
+    printed = capsys.readouterr()
+    shown, other = (printed.err, printed.out) if as_json else (printed.out, printed.err)
+    assert "80%" in shown
+    assert other == ""
+
+
+def test_a_trial_says_how_far_it_is(ask, monkeypatch):
+    monkeypatch.setattr("redrive.cli.progress.DEAD_TOLD_EVERY", 0.0)
+    world = World(values=["a", "b"])
+    lines = ask(world)("try", code=1, err=True).splitlines()
+    assert lines == [
+        "1 letter tried, 1 would not pass, 1 offset to look at",
+        "2 letters tried, 2 would not pass, 0 offsets to look at",
+    ]
+
+
+def test_a_letter_that_hangs_is_given_up_and_told_of(ask, monkeypatch):
+    world, back = World(values=["a"]), Event()
+    handler = world.app.handlers["orders"]
+    slow = replace(handler, call=lambda *_: back.wait(), timeout=10)
+    monkeypatch.setitem(world.app.handlers, "orders", slow)
+    said = ask(world)("try", "--timeout", "1h", code=1)
+    assert "1 did not end" in said
+    assert f"HandlerTimeout: did not end within 10ms in {__name__}:" in said
+    monkeypatch.setitem(world.app.handlers, "orders", replace(slow, timeout=None))
+    assert "did not end within 20ms" in ask(world)("try", "--timeout", "20ms", code=1)
+    back.set()
+
+
+def test_an_export_tells_programs_what_it_has_written(ask, tmp_path):
+    file = tmp_path / "letters"
+    options = ("--out", str(file), "--key", "k0", "--json")
+    said = json.loads(ask(World(values=["a", "b"]))("export", *options))
+    assert (said["file"], said["written"]) == (str(file), 1)
+    assert (said["scan"]["scanned"], said["scan"]["complete"]) == (2, True)
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_standard_output_has_an_export_or_what_is_said_of_it(ask):
+    with pytest.raises(ConfigurationError, match="--json: standard output has the letters"):
+        ask(World(values=["a"]))("export", "--json")
+
+
+FLAGS = {
+    "--newer 2h": {"a", "b"},
+    "--newer 1h": {"b"},
+    "--older 1h": {"a"},
+    "--attempts 2": {"a"},
+    "--attempts 1": {"a", "b"},
+    "--id k/a": {"a"},
+    "--id k/a --id k/b": {"a", "b"},
+    "--header colour": {"a", "b"},
+    "--header colour=red": {"b"},
+    "--key a": {"a"},
+    "--key a --key b": {"a", "b"},
+    "--operation OPERATION": {"b"},
+}
+
+
+@pytest.mark.parametrize(("flags", "meant"), FLAGS.items())
+def test_letters_are_named_on_the_command_line(ask, monkeypatch, flags, meant):
+    world = World(values=())
+    for value, colour, attempts in (("a", "blue", 2), ("b", "red", 1)):
+        headers = {
+            "colour": colour,
+            "redrive-id": f"k/{value}",
+            "redrive-app": "shop",
+            "redrive-attempt": str(attempts),
+            "redrive-dead-reason": "exhausted",
+            "redrive-origin-topic": "orders",
+        }
+        written = [(name, text.encode()) for name, text in headers.items()]
+        world.sim.send("shop.dead", value, key=value, headers=written)
+        world.sim.advance("50m")
+    now = world.sim.clock.now() / 1000
+    monkeypatch.setattr("redrive.cli.dead_options.time", lambda: now)
+    job = world.operator().discard(Filter(keys=("b",)), "no")
+    given = flags.replace("OPERATION", job.id).split()
+    found = json.loads(ask(world)("list", *given, "--json"))["letters"]
+    assert {each["id"][-1] for each in found} == meant
+    counted = json.loads(ask(world)("groups", *given, "--json"))
+    assert sum(each["count"] for each in counted["groups"]) == len(meant)
+    assert counted["scan"]["scanned"] == 2
 
 
 def test_an_option_that_would_do_nothing_is_refused(ask):

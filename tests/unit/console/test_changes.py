@@ -30,15 +30,15 @@ class Clerk:
         self.busy = False
 
     def replay(self, wanted, options, *, progress, **how):
-        return self._do("replay", progress, how["ends"])
+        return self._do("replay", progress, how["planned"])
 
     def discard(self, wanted, why, *, progress, **how):
-        return self._do("discard", progress, how["ends"])
+        return self._do("discard", progress, how["planned"])
 
-    def _do(self, kind, progress, ends):
+    def _do(self, kind, progress, planned):
         if self.busy:
             raise UnderWayError("bob is at work")
-        self.asked.append((kind, ends))
+        self.asked.append((kind, planned))
         operation = Operation(id=f"{kind}-{len(self.asked)}", kind=kind, by="alice", at=0)
         progress(operation, None)
         return operation
@@ -75,7 +75,7 @@ PLAN = ReplayPlan(letters=3, scanned=Scanned("shop.dead", bounds={0: (2, 5), 1: 
 def test_a_confirmed_plan_does_no_more_than_it_has_shown_and_once(action):
     page = Page(action, PLAN)
     assert page.confirm() == page.confirm() == f"/apps/shop/jobs/{action}-1"
-    assert page.clerk.asked == [(action, {0: 5, 1: 9})]
+    assert page.clerk.asked == [(action, {0: (2, 5), 1: (0, 9)})]
 
 
 def test_a_plan_that_was_refused_can_be_confirmed_again():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from threading import Event
 
 import letters
 import pytest
@@ -13,6 +14,7 @@ from redrive.dead import Filter
 from redrive.dead.fixing import FixError, difference, editable, fixed
 from redrive.dead.letter import Letter
 from redrive.dead.operator import ReplayOptions
+from redrive.errors import HandlerTimeout
 from redrive.record import Record
 
 LETTER = Letter(letters.foreign("dead", value=b"v"))
@@ -181,3 +183,43 @@ def test_a_fix_that_fails_quotes_nothing_that_is_masked():
     with pytest.raises(FixError) as said:
         fixed(fix, letter, app)
     assert "(No***Error: card ***, key ***)" in str(said.value)
+
+
+RELEASED = Event()
+
+
+def hangs_at_two(record):
+    if record.value in {b"v1", b"v3"}:
+        RELEASED.wait()
+    return record.value + b"!"
+
+
+def hangs(record):
+    RELEASED.wait()
+
+
+@pytest.fixture
+def released():
+    RELEASED.clear()
+    yield
+    RELEASED.set()
+
+
+def test_a_fix_that_hangs_leaves_its_letters_out(world, released, monkeypatch):
+    monkeypatch.setattr("redrive.dead.selection.TRIAL_TIMEOUT", 0.2)
+    world.repair()
+    options, operator = ReplayOptions(fix=f"{__name__}:hangs_at_two"), world.operator()
+    plan = operator.plan(Filter(), options)
+    assert (plan.letters, plan.left_out) == (18, {"fix-failed": 2})
+    said = "hangs_at_two, or the decoder before it, did not end within 200ms for shop.dead[0]@"
+    assert said in plan.examples["fix-failed"]
+    assert operator.replay(Filter(), options).counts == {"sent": 18, "fix-failed": 2}
+
+
+def test_after_a_few_values_at_which_it_hangs_a_fix_is_not_asked_again(
+    world, released, monkeypatch
+):
+    monkeypatch.setattr("redrive.dead.selection.TRIAL_TIMEOUT", 0.001)
+    operator, options = world.operator(), ReplayOptions(fix=f"{__name__}:hangs")
+    with pytest.raises(HandlerTimeout, match=r"did not end within 1ms .* nor for others before it"):
+        operator.plan(Filter(), options)

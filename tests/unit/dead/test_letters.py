@@ -21,7 +21,7 @@ from redrive.dead.states import Mark, Marks
 from redrive.dead.stats import Stats
 from redrive.kafka.errors import MissingTopicError
 from redrive.record import TopicPartition
-from redrive.tuning import DEAD_GROUPS, DEAD_PATTERNS
+from redrive.tuning import DEAD_GROUPS, DEAD_NAMES, DEAD_PATTERNS
 
 DEAD = TopicPartition("shop.dead", 0)
 
@@ -48,6 +48,15 @@ def test_letters_of_one_cause_are_one_group_the_largest_first(dead):
     ] or groups[0].count == groups[1].count == 2
     assert (scanned.scanned, scanned.matched, scanned.complete) == (5, 5, True)
     assert str(scanned) == "5 of 5 letters scanned in shop.dead (all of them)"
+
+
+def test_a_scan_of_some_places_says_that_no_others_were_looked_at(dead):
+    _, one = dead.groups(Filter(places=("shop.dead[0]@1",)))
+    assert str(one) == "1 of 1 letter scanned in shop.dead (only at shop.dead[0]@1)"
+    assert (one.complete, one.as_data()["places"]) == (True, ["shop.dead[0]@1"])
+    several = tuple(f"shop.dead[0]@{offset}" for offset in range(DEAD_NAMES + 1))
+    _, some = dead.groups(Filter(places=several))
+    assert str(some).endswith("@8, shop.dead[0]@9 and 1 more place)")
 
 
 def test_messages_of_one_group_are_told_apart_by_their_pattern(dead):

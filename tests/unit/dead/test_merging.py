@@ -77,7 +77,7 @@ def test_scans_that_are_added_are_complete_if_all_of_them_are():
     for complete in (True, False, True):
         whole.add(Scanned("t", 3, 2, complete, 1).as_data())
     assert whole.as_data() == {
-        "topic": "t", "scanned": 9, "matched": 6, "complete": False, "deleted": 3,
+        "topic": "t", "scanned": 9, "matched": 6, "complete": False, "deleted": 3, "places": [],
     }  # fmt: skip
 
 

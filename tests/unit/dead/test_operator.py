@@ -170,13 +170,15 @@ def test_whoever_may_not_see_what_becomes_of_copies_hears_it_before_any_is_writt
 
 
 @pytest.mark.parametrize("kind", ["replay", "discard"])
-@pytest.mark.parametrize(("ends", "meant"), [({0: 7}, 7), ({0: 500}, 20), ({}, 0), (None, 20)])
-def test_a_job_with_ends_leaves_letters_alone_that_died_after_them(world, kind, ends, meant):
+@pytest.mark.parametrize(
+    ("planned", "meant"), [({0: (0, 7)}, 7), ({0: (3, 500)}, 20), ({}, 0), (None, 20)]
+)
+def test_a_job_with_a_plan_leaves_letters_alone_that_died_after_it(world, kind, planned, meant):
     operator = world.operator()
     if kind == "replay":
-        done = operator.replay(Filter(), ends=ends)
+        done = operator.replay(Filter(), planned=planned)
     else:
-        done = operator.discard(Filter(), "test data", ends=ends)
+        done = operator.discard(Filter(), "test data", planned=planned)
     assert (done.status, done.done, done.left) == ("done", meant, 0)
 
 

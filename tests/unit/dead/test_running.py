@@ -44,12 +44,32 @@ def test_a_job_that_is_killed_remembers_what_was_deleted_before(world):
     assert (done.status, done.counts) == ("done", {"sent": 15, "deleted": 5})
 
 
-def test_letters_that_go_between_a_dry_run_and_its_job_are_none_of_its(world):
+@pytest.mark.parametrize(
+    ("first", "counts"), [(8, {"sent": 12, "deleted": 8}), (20, {"deleted": 20})]
+)
+def test_letters_that_go_between_a_dry_run_and_its_job_are_counted(world, first, counts):
     operator = world.operator()
-    assert operator.plan(Filter()).letters == 20
+    plan = operator.plan(Filter())
+    world.broker.truncate(TopicPartition("shop.dead", 0), first)
+    done = operator.replay(Filter(), planned=plan.bounds)
+    assert (done.status, done.left, done.counts) == ("done", 0, counts)
+
+
+def test_a_job_without_a_plan_knows_only_of_letters_that_go_after_its_start(world):
+    operator = world.operator()
     world.broker.truncate(TopicPartition("shop.dead", 0), 8)
-    done = operator.replay(Filter())
-    assert (done.status, done.counts) == ("done", {"sent": 12})
+    assert operator.replay(Filter()).counts == {"sent": 12}
+
+
+def test_a_letter_that_was_named_and_is_gone_is_counted(world):
+    operator = world.operator()
+    world.broker.truncate(TopicPartition("shop.dead", 0), 8)
+    gone, there = Filter(places=("shop.dead[0]@3",)), Filter(places=("shop.dead[0]@8",))
+    assert operator.replay(gone).counts == {"deleted": 1}
+    assert operator.discard(gone, "no").counts == {"deleted": 1}
+    assert operator.replay(there).counts == {"sent": 1}
+    assert operator.replay(Filter(places=("shop.dead[0]@99",))).counts == {}
+    assert operator.replay(Filter(places=("other[0]@3",))).counts == {}
 
 
 def test_letters_that_are_discarded_or_left_out_take_room_as_well(world, monkeypatch):

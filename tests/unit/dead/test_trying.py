@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import wait
 from threading import Event, Thread
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from redrive import App, ConfigurationError, RetryPolicy
 from redrive.dead import DeadLetters, Filter, Trying
 from redrive.testing import Simulation
+from redrive.tuning import TRIAL_HANGING
 
 
 class Shop:
@@ -300,3 +303,128 @@ def test_causes_without_end_are_counted_together(shop, monkeypatch):
         "b": 1,
         "(others)": 2,
     }
+
+
+class Hanging:
+    """A function that hangs until the test is over, and says when it does."""
+
+    def __init__(self):
+        self.hangs = Event()
+        self.over = Event()
+
+    def here(self):
+        self.hangs.set()
+        self.over.wait()
+
+    def wait(self, ends, seconds):
+        """As for the end of a call, but only until it hangs, however slow the machine is."""
+        while not (found := wait(ends, 0.001)).done and not self.hangs.is_set():
+            pass
+        self.hangs.clear()
+        return found
+
+
+@pytest.fixture
+def hanging(monkeypatch):
+    made = Hanging()
+    monkeypatch.setattr("redrive.dead.patience.wait", made.wait)
+    yield made
+    made.over.set()
+
+
+def hung_in(part, hanging, **options):
+    """An app, of which this part hangs with the value "b", once its handler is repaired."""
+    shop = Shop(**options)
+
+    def act(value):
+        if value == b"b" and not shop.broken:
+            hanging.here()
+        return value
+
+    def handle(given, ctx):
+        if shop.broken:
+            raise KeyError("x")
+        if "handler" in part:
+            act(given[0].value if "batch" in part else given.value)
+
+    async def later(record, ctx):
+        handle(record, ctx)
+
+    decode = act if part == "decoder" else None
+    batch = {"batch": 5} if "batch" in part else {}
+    shop.app.handler("orders", decode=decode, **batch)(later if "async" in part else handle)
+    fix = (lambda record: act(record.value)) if part == "fix" else None
+    return shop, fix
+
+
+PARTS = ["handler", "batch handler", "async handler", "decoder", "fix"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_letter_that_hangs_is_given_up_and_the_others_are_tried(part, hanging):
+    shop, fix = hung_in(part, hanging)
+    letters = shop.buried("a", "b", "c")
+    shop.sim.close()
+    shown = []
+    trials = Trying(letters, fix=fix).run(progress=lambda now: shown.append(now.total.total()))
+    assert trials.total == {"pass": 2, "not-ended": 1}
+    [group] = trials.groups.values()
+    example = group.examples["HandlerTimeout"]
+    assert (example.message, example.place) == ("did not end within 30s", "shop.dead[0]@1")
+    assert f"{__name__}:Hanging.here" in example.where
+    assert (trials.stopped, trials.scanned.complete) == ("", True)
+    assert shown == [1, 2, 3]
+
+
+def test_what_hangs_keeps_no_command_from_ending(hanging):
+    shop, _ = hung_in("handler", hanging)
+    Trying(shop.buried("b")).run()
+    [thread] = [each for each in threading.enumerate() if each.name == "redrive-trial"]
+    assert thread.daemon
+    hanging.over.set()
+    thread.join()
+
+
+def test_after_a_few_that_hang_no_more_are_tried(hanging):
+    shop, _ = hung_in("handler", hanging)
+    trials = Trying(shop.buried("a", *"bbbb")).run()
+    assert trials.total == {"pass": 1, "not-ended": TRIAL_HANGING}
+    assert trials.stopped.startswith("shop.dead[0]@3 and others before it did not end in time")
+    assert trials.as_data()["stopped"] == trials.stopped
+    assert str(trials.scanned) == "4 letters match; 4 scanned in shop.dead, more not read"
+
+
+def test_hanging_threads_are_bounded_whatever_is_tried_between_them(hanging):
+    shop, _ = hung_in("handler", hanging)
+    trials = Trying(shop.buried(*"abababab")).run()
+    assert trials.total == {"pass": TRIAL_HANGING, "not-ended": TRIAL_HANGING}
+
+
+@pytest.mark.parametrize("own", [None, 10])
+def test_an_async_handler_that_waits_for_ever_is_cancelled(own):
+    """Its thread goes on with the next letter: nothing is left behind."""
+    cancelled = []
+
+    async def handle(record, ctx):
+        if shop.broken:
+            raise KeyError("x")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(record.value)
+
+    shop = Shop()
+    shop.app.handler("orders", timeout=None if own is None else f"{own}ms")(handle)
+    letters = shop.buried(*"abcd")
+    shop.sim.close()
+    trials = Trying(letters, timeout="10ms" if own is None else "1h").run()
+    assert trials.total == {"not-ended": TRIAL_HANGING}
+    assert cancelled == [b"a", b"b", b"c"]
+    [group] = trials.groups.values()
+    assert group.examples["HandlerTimeout"].message == "did not end within 10ms"
+
+
+def test_a_decoder_that_hangs_is_not_called_again_to_mask_what_is_shown(hanging):
+    shop, _ = hung_in("decoder", hanging, masked=["card"])
+    [group] = Trying(shop.buried("b")).run().groups.values()
+    assert group.verdicts == {"not-ended": 1}

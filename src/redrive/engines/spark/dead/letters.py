@@ -87,7 +87,7 @@ class SparkLetters:
             raise self._failed(error) from error
         except Exception as error:
             raise self._failed(error) from error
-        return self._scanned(parts, seen.get["scans"])
+        return self._scanned(parts, seen.get["scans"], wanted)
 
     def plan(self, wanted: Filter | None = None) -> list[Part]:
         """What there is to read now, and what was done about it."""
@@ -106,7 +106,7 @@ class SparkLetters:
         # In order: of what is bounded, and of examples, the last one counts.
         found = sorted((row.number, row.counted) for row in rows if row.scan is None)
         scans = [row.scan for row in rows if row.scan is not None]
-        return [json.loads(counted) for _, counted in found], self._scanned(parts, scans)
+        return [json.loads(counted) for _, counted in found], self._scanned(parts, scans, wanted)
 
     def _rows(self, what: What, parts: Sequence[Part], wanted: Filter | None) -> DataFrame:
         letters = self._letters
@@ -121,8 +121,12 @@ class SparkLetters:
         )
         return read(self._spark, work, parts, self._reader)
 
-    def _scanned(self, parts: Sequence[Part], scans: Sequence[str]) -> Scanned:
-        result = Scanned(self._letters.topic, complete=len(scans) == len(parts))
+    def _scanned(
+        self, parts: Sequence[Part], scans: Sequence[str], wanted: Filter | None
+    ) -> Scanned:
+        places = () if wanted is None else wanted.places
+        topic, complete = self._letters.topic, len(scans) == len(parts)
+        result = Scanned(topic, complete=complete, places=places)
         for each in scans:
             result.add(json.loads(each))
         return result

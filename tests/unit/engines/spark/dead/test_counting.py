@@ -68,6 +68,7 @@ def test_the_last_row_of_a_task_says_what_it_has_scanned(what, monkeypatch):
     assert all(row[0] is None for row in found)
     assert json.loads(scan) == {
         "topic": "shop.dead", "scanned": 4, "matched": 1, "complete": True, "deleted": 0,
+        "places": [],
     }  # fmt: skip
 
 
