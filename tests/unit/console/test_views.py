@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from html import unescape
+from threading import Event
 from types import SimpleNamespace
 
 import letters
@@ -14,6 +15,7 @@ from redrive import App, Bury, RetryPolicy
 from redrive.console import views
 from redrive.console.access import Access, Visitor
 from redrive.console.asking import Asking, Console
+from redrive.console.bounded_code import BoundedCode
 from redrive.console.concerns import Concern
 from redrive.console.flow import Flow, Node
 from redrive.console.letters_index import LettersIndex
@@ -41,10 +43,12 @@ def shown(
     path=None,
     ruling=None,
     fixes=(),
+    decode=None,
+    masked=("card", "name"),
     **fields,
 ):
     """A page about one letter, whose errors are called after a masked field, and quote others."""
-    app = App("shop", retry=RetryPolicy("5s"), masked=["card", "name"])
+    app = App("shop", retry=RetryPolicy("5s"), masked=[*masked])
 
     @app.handler("orders")
     def handle(record, ctx):
@@ -55,7 +59,10 @@ def shown(
     headers = (("card", CARD.encode()), ("note", f"of {CARD}".encode()))
     sim.send("orders", json.dumps({"card": CARD, "name": NAME}), key=f"k-{CARD}", headers=headers)
     sim.run_until_empty()
-    letters = DeadLetters(sim.broker, app=app)
+    if decode is not None:  # as the console sees the app: it was another one that has buried
+        app = App("shop", retry=RetryPolicy("5s"), masked=[*masked])
+        app.handler("orders", decode=decode)(bury)
+    letters = DeadLetters(sim.broker, app=app, calls=BoundedCode(seconds=0.05))
     index = LettersIndex(letters)
     index.refresh()
     before(sim, letters)
@@ -105,6 +112,25 @@ def test_errors_that_are_called_after_a_masked_field_do_not_show_it():
 def test_a_search_finds_nothing_that_is_masked(seen, hidden):
     assert "1 found" in shown(views.letters, **seen)
     assert "0 found" in shown(views.letters, **hidden)
+
+
+def test_a_letter_whose_decoder_hangs_is_shown_as_it_was_written_and_the_page_says_so():
+    over = Event()
+    try:
+        hangs = {"decode": lambda _data: over.wait(), "at": ["shop.dead[0]@0"]}
+        page = shown(views.letter, masked=(), **hangs)
+        assert "the decoder did not answer within 0.05 s" in page
+        assert f"&#34;card&#34;: &#34;{CARD}&#34;" in page
+        page = shown(views.letter, **hangs)
+        assert "the decoder did not answer within 0.05 s" in page
+        assert "&#34;card&#34;: &#34;***&#34;" in page
+        assert CARD not in page
+        page = shown(views.letters, **hangs)
+        assert "decoder did not answer within" in page
+        assert CARD not in page
+    finally:
+        over.set()
+    assert "did not answer" not in shown(views.letters, decode=json.loads)
 
 
 def test_whoever_looks_can_log_out():
