@@ -698,6 +698,9 @@ Smaller: it is said of a slow broker, too."""
 CONSOLE_UNREAD_SECONDS: Final = 60.0
 """Seconds for which records wait and none is handled before the page says that nobody seems to read
 them. Larger: a run that is gone is missed for longer. Smaller: it is said of long batches, too."""
+CONSOLE_WARN_AFTER: Final = 7 * 86_400_000
+"""Milliseconds for which a letter waits for a decision before the page warns of it, unless
+`--warn-after` says otherwise. Larger: forgotten letters are seen later. Smaller: more warnings."""
 CONSOLE_TOPICS_EVERY: Final = 30.0
 """Seconds between two looks at which topics there are. Larger: a new delay topic is seen later.
 Smaller: all topics of the cluster are listed more often."""

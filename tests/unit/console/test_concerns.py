@@ -19,8 +19,10 @@ DAY = 86_400_000
 FINE = Health(good=True, said="ok")
 
 
-def said(*nodes, groups=(), hours=None, seen=(), retention=None, offsets=None, **flow):
-    counted = Counted([*groups], hours or {}, 0, 0, [])
+def said(
+    *nodes, groups=(), hours=None, waiting=None, seen=(), retention=None, offsets=None, **flow
+):
+    counted = Counted([*groups], hours or {}, 0, 0, [], waiting or {})
     seeing = Flow(tuple(nodes), **flow)
     kept = Kept(retention or {}, offsets)
     found = concerns("shop", seeing, counted=counted, seen=seen, kept=kept, now=NOW)
@@ -136,11 +138,26 @@ def test_progress_that_brokers_are_about_to_forget():
 
 def test_a_cause_that_grows_fast_and_letters_that_wait_for_long():
     group = Group("14", "exhausted", "KeyError", 50, Counter(open=50), NOW - 9 * DAY, NOW)
-    grows, old = said(groups=[group], hours={"14": [0] * 47 + [50]})
+    waiting = {"14": NOW - 9 * DAY}
+    grows, old = said(groups=[group], hours={"14": [0] * 47 + [50]}, waiting=waiting)
     assert "KeyError grows: 50 died in this hour" in grows
     assert "50 letters wait for a decision" in old
     settled = Group("14", "exhausted", "KeyError", 50, Counter(replayed=50), NOW - 9 * DAY, NOW)
     assert said(groups=[settled], hours={"14": [1] * 48}) == []
+
+
+def test_letters_that_wait_are_as_old_as_the_first_that_still_does():
+    states = Counter(open=1, replayed=49)
+    group = Group("14", "exhausted", "KeyError", 50, states, NOW - 30 * DAY, NOW)
+    assert said(groups=[group], waiting={"14": NOW - 6 * DAY}) == []
+    assert said(groups=[group], waiting={"14": NOW - 8 * DAY}) == [
+        "KeyError: 1 letter waits for a decision, the first for 8d"
+    ]
+    counted = Counted([group], {}, 0, 0, [], {"14": NOW - 2 * DAY})
+    given = {"counted": counted, "seen": (), "kept": Kept(), "now": NOW}
+    assert not concerns("shop", Flow(), **given, warn_after=3 * DAY)
+    [warned] = concerns("shop", Flow(), **given, warn_after=DAY)
+    assert "1 letter waits" in warned.said
 
 
 def test_quantiles_of_buckets():
