@@ -128,7 +128,7 @@ def job(asking: Asking) -> Response:
 def parked(asking: Asking) -> Response:
     """What waits for another attempt."""
     steering = asking.board.watched.steering(asking.visitor.name)
-    rules = [each for each in steering.rules() if steering.under_way(each)]
+    rules = [steering.told(each) for each in steering.rules() if steering.under_way(each)]
     waiting = asking.board.parked.look()
     ruling = asking.board.ruling
     return asking.page("parked.html", waiting=waiting, rules=rules, ruling=ruling, now=_now())
@@ -142,7 +142,8 @@ def audit(asking: Asking) -> Response:
     rules: list[ParkedRule] = []
     trouble = ""
     try:
-        rules = asking.board.watched.steering(asking.visitor.name).rules()[:CONSOLE_RULES]
+        steering = asking.board.watched.steering(asking.visitor.name)
+        rules = [steering.told(each) for each in steering.rules()[:CONSOLE_RULES]]
     except RedriveError as error:  # the rest of the page can be shown all the same
         trouble = str(error)
     refused = asking.console.refusals.newest_first()

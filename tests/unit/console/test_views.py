@@ -215,6 +215,17 @@ def test_what_was_said_about_parked_records_is_in_the_audit_also_when_it_has_end
     assert "ended by test: they are there" in page
 
 
+@pytest.mark.parametrize("view", [views.parked, views.audit])
+def test_ids_that_rules_name_are_not_shown_where_fields_are_masked(view):
+    def hold(sim, _letters):
+        sim.steering.hold(Match(ids=(f"of-{NAME}",)))
+
+    page = shown(view, before=hold)
+    assert "id ***" in page
+    assert NAME not in page
+    assert f"id of-{NAME}" in shown(view, before=hold, masked=())
+
+
 def test_an_audit_without_the_rules_says_why(monkeypatch):
     def refuse(_steering):
         raise RedriveError("nobody may read shop.retry.rules")
