@@ -39,6 +39,7 @@ class Board:
     ) -> None:
         """`warn_after`: how long letters may wait for a decision, in milliseconds."""
         self._warn_after = warn_after
+        self.watches = endpoints.any
         self.watched = watched
         self.index = LettersIndex(watched.letters)
         more = tuple if watched.has_code else self.index.origins

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from redrive import numbers
-from redrive.console.endpoints import Seen
+from redrive.console.endpoints import OPEN, Seen
 from redrive.console.flow import Flow, Node
 from redrive.console.letters_index import Counted
 from redrive.console.retention import Kept
@@ -78,11 +78,9 @@ def _of_runs(flow: Flow, seen: Sequence[Seen]) -> Iterator[Concern]:
                 grave=True,
                 said=f"{each.address}: records were lost before they were read: its log says which",
             )
-        if each.figures.get("redrive_guard_state"):
-            yield Concern(
-                grave=True,
-                said=f"{each.address}: a guard is open: what a handler depends on is away",
-            )
+        for said, state in each.outages():
+            why = ": what its handler depends on is away" if state == OPEN else ""
+            yield Concern(grave=state == OPEN, said=f"{each.address}: {said}{why}")
 
 
 def _of_topics(flow: Flow, now: int) -> Iterator[Concern]:

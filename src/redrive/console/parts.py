@@ -24,6 +24,7 @@ def flow(console: Console, board: Board, _name: str = "") -> str:
         seen=sampler.seen,
         trends=sampler.trends,
         picture=picture(sampler.flow),
+        watches=board.watches,
         width=WIDTH,
         concerns=board.concerns(),
         now=now,

@@ -45,13 +45,26 @@ def test_what_a_run_says_is_in_the_way_is_said_in_its_words():
     ("figures", "words"),
     [
         ({"redrive_refused_writes": 3.0}, "3 records wait"),
-        ({"redrive_guard_state": 1.0}, "guard is open"),
         ({"redrive_data_losses_total": 1.0}, "records were lost before they were read"),
     ],
 )
 def test_figures_of_runs_that_are_worth_a_word(figures, words):
     [sentence] = said(seen=[Seen("http://localhost:1", FINE, FINE, figures)])
     assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "grave"),
+    [
+        (2.0, "the guard of orders is open: what its handler depends on is away", True),
+        (1.0, "the guard of orders lets records through again", False),
+    ],
+)
+def test_the_guard_of_a_topic_is_named_with_what_it_does(state, words, grave):
+    run = Seen("http://localhost:1", FINE, FINE, guards={"orders": state, "returns": 0.0})
+    counted = Counted([], {}, 0, 0, [], {})
+    found = concerns("shop", Flow(), counted=counted, seen=[run], kept=Kept(), now=NOW)
+    assert found == [(grave, f"http://localhost:1: {words}")]
 
 
 def test_a_page_that_is_not_up_to_date_says_so():
