@@ -129,9 +129,8 @@ def parked(asking: Asking) -> Response:
     """What waits for another attempt."""
     steering = asking.board.watched.steering(asking.visitor.name)
     rules = [steering.told(each) for each in steering.rules() if steering.under_way(each)]
-    waiting = asking.board.parked.look()
-    ruling = asking.board.ruling
-    return asking.page("parked.html", waiting=waiting, rules=rules, ruling=ruling, now=_now())
+    part = PARTS["parked"](asking.console, asking.board)
+    return asking.page("parked.html", part=part, rules=rules, ruling=asking.board.ruling)
 
 
 def audit(asking: Asking) -> Response:

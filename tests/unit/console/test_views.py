@@ -20,6 +20,7 @@ from redrive.console.concerns import Concern
 from redrive.console.flow import Flow, Node
 from redrive.console.letters_index import LettersIndex
 from redrive.console.parked_counts import ParkedCounts
+from redrive.console.parts import PARTS
 from redrive.console.plans import Plans
 from redrive.console.ruling import Ruling
 from redrive.dead import DeadLetters, Filter, ReplayOptions, ReplayPlan
@@ -264,6 +265,21 @@ def test_a_rule_is_in_force_until_all_that_it_is_about_has_run():
     page = shown(views.parked, before=run_now(to_the_end=True))
     assert "Rules in force" not in page
     assert "Rules in force" in shown(views.parked, before=lambda sim, _: sim.steering.hold(HELD))
+
+
+def test_what_waits_is_a_part_that_is_live_and_its_buttons_belong_to_the_visitors_own_form():
+    def park(sim, _letters):
+        sim.send("orders", json.dumps({"card": CARD}))
+        sim.run()
+
+    page = shown(views.parked, before=park)
+    _, _, part = page.partition('data-live="/apps/shop/live/parked"')
+    assert 'class="looking"' in part  # a reader, who is shown no buttons
+    assert 'form="ask" name="ask" value="hold shop.retry.5s "' in part
+    assert "1 waiting" in part
+    assert "form_key" not in part
+    assert '<form id="ask" method="post" action="/apps/shop/parked/plan">' in page
+    assert "parked" in PARTS
 
 
 def test_the_page_of_parked_records_says_how_it_stands_with_a_rule():
