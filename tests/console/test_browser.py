@@ -228,6 +228,52 @@ def test_a_bulk_replay_survives_a_pause_and_the_death_of_the_console(serve, shop
     assert (len(copies), set(copies.values())) == (letters, {1})
 
 
+def test_letters_that_were_chosen_are_replayed_and_no_others(serve, shop, page):
+    shop.bury([f"bad {number}" for number in range(6)])
+    served = serve()
+    served.counted(6)
+    log_in(page, served)
+    listed = f"{served.address}/apps/{shop.name}/dead/letters"
+    page.goto(listed)
+    boxes = page.locator("input[name=selected]")
+    chosen = [boxes.nth(number).get_attribute("value") for number in (1, 4)]
+    for place in chosen:
+        page.check(f"[aria-label='Select {place}']")
+    page.click("button:has-text('Replay')")
+    page.wait_for_selector("#reason")
+    assert "2 letters would be replayed" in page.inner_text("main")
+    confirm(page, "only these")
+    page.wait_for_selector("#live .state.done")
+    assert shop.copies() == Counter(chosen)
+    page.goto(f"{listed}?state=replayed")
+    assert {*page.locator("tbody a").all_inner_texts()} == {*chosen}
+    page.goto(f"{listed}?state=open")
+    assert page.locator("tbody a").count() == 4
+
+
+def test_a_ramp_that_is_cancelled_sends_no_more(serve, shop, page):
+    shop.bury([f"bad {number}" for number in range(30)])
+    served = serve()
+    served.counted(30)
+    log_in(page, served)
+    page.goto(f"{served.address}/apps/{shop.name}/dead/letters?dead_reason=exhausted")
+    page.click("button:has-text('Replay')")
+    page.wait_for_selector("#o-ramp")
+    page.fill("#o-ramp", "5,100")
+    page.click("button:has-text('Plan again')")
+    confirm(page, "repaired")
+    page.wait_for_selector("#live .state.running")
+    shop.wait_for_copies(5)  # the first step: the next waits until a run has handled these
+    page.click("button:has-text('Cancel')")
+    page.wait_for_selector("#live .state.cancelled")
+    for button in ("Pause", "Resume", "Cancel"):
+        assert not page.is_visible(f"button:has-text('{button}')")
+    (shop.folder / "repaired").touch()
+    shop.run("run", shop.target, "--engine", "worker", "--until-empty")
+    assert len(shop.read(f"{shop.name}.done")) == len(shop.copies()) == 5
+    assert len([*shop.letters.scan(Filter(states=("open",)))]) == 25
+
+
 def test_the_page_is_for_phones_dark_rooms_and_keyboards(serve, shop, chromium):
     shop.bury(["bad 1"])
     served = serve()
