@@ -8,10 +8,11 @@ import signal
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
+from threading import Event
 from urllib.parse import quote
 
 import pytest
-from consoles import CHANGE, READ, SHOTS, Served
+from consoles import CHANGE, READ, SHOTS, Run, Served
 from shops import Shop
 
 from redrive.dead import Filter
@@ -19,6 +20,7 @@ from redrive.envelope import Envelope
 from redrive.fingerprint import Fingerprint
 from redrive.local.waiting import wait_until
 from redrive.record import Write
+from redrive.threads import begin
 
 
 def shot(page, name):
@@ -47,8 +49,7 @@ def test_from_a_group_to_a_letter_that_succeeds(serve, shop, page):
     served = serve()
     log_in(page, served)
     page.wait_for_selector(f"text={shop.name}.dead")
-    page.wait_for_function("document.querySelector('.tiles').innerText.includes('15')")
-    shot(page, "flow")
+    page.wait_for_function("() => document.querySelector('.tiles').innerText.includes('15')")
     page.keyboard.press("d")
     page.wait_for_selector("text=15 of 15 letters counted")
     shot(page, "groups")
@@ -102,6 +103,52 @@ def test_from_a_group_to_a_letter_that_succeeds(serve, shop, page):
     }
     [replayed] = shop.letters.scan(Filter(states=("replayed",)))
     assert replayed.letter.record.value.startswith(b"never")
+
+
+class Traffic:
+    """Orders that come by and by, of which some fail, until the block is over."""
+
+    def __init__(self, shop):
+        self.shop, self._over = shop, Event()
+
+    def __enter__(self):
+        self._end = begin(self._send, name="orders")
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._end.result(60)
+
+    def _send(self):
+        name, number = f"{self.shop.name}.orders", 0
+        while not self._over.wait(0.1):
+            words = ["fine"] * (2 + number // 20 % 5) + ["missing"] * (number % 7 == 0)
+            words += ["bad"] * (number % 90 == 0)
+            value = [f"{word} {number}".encode() for word in words]
+            self.shop.publisher.publish(
+                [Write(name, b"k%d" % (number % 9), each) for each in value]
+            )
+            number += 1
+
+
+def test_the_flow_moves_while_records_come(serve, shop, page):
+    run = Run(shop, "run", shop.target, "--engine", "worker")
+    served = serve(shop.target, "--watch", run.address)
+    log_in(page, served)
+    with Traffic(shop):
+        for kind in ("source", "delay", "outbound"):
+            page.wait_for_selector(f"path.busy.{kind}", state="attached", timeout=120_000)
+        page.wait_for_selector("tr:has-text('in flight')")
+        if SHOTS:  # charts have a point every ten seconds
+            page.wait_for_function(
+                "() => [...document.querySelectorAll('polyline')].every("
+                "line => line.points.numberOfItems > 8)",
+                timeout=240_000,
+            )
+            page.wait_for_function(
+                "() => document.querySelector('.tiles').innerText.includes('worker')"
+            )
+        shot(page, "flow")
+    run.stop()
 
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}${7*7}"
@@ -292,11 +339,9 @@ def test_the_page_is_for_phones_dark_rooms_and_keyboards(serve, shop, chromium):
         assert unlabelled == 0, path
     page.goto(f"{served.address}/apps/{shop.name}/dead")
     page.wait_for_selector("text=1 of 1 letters counted")
-    shot(page, "phone")
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(f"{served.address}/apps/{shop.name}")
     page.wait_for_selector("svg.flow")
-    shot(page, "dark")
     page.set_viewport_size({"width": 390, "height": 800})
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == "rgb(18, 20, 26)"
@@ -382,7 +427,7 @@ def test_a_page_says_when_it_is_paused_and_goes_on_when_it_is_left(chromium):
 
 def test_parked_records_are_held_let_go_and_run_now(redrive_stack, redrive_prefix, tmp_path, page):
     # With a delay that nobody waits for.
-    shop = Shop(redrive_stack, redrive_prefix, tmp_path, retry="1h")
+    shop = Shop(redrive_stack, "shop" if SHOTS else redrive_prefix, tmp_path, retry="1h")
     writes = [Write(f"{shop.name}.orders", b"k", b"missing %d" % n) for n in range(3)]
     shop.publisher.publish(writes)
     shop.run("run", shop.target, "--engine", "worker", "--once")
