@@ -69,9 +69,10 @@ class Board:
         return self.watched.settings
 
     @property
-    def version(self) -> tuple[int, int, int]:
+    def version(self) -> tuple[int, ...]:
         """Changes whenever something on the board does."""
-        return self.sampler.version, self.index.version, self.jobs.version
+        own = (self.sampler, self.index, self.jobs, self.parked)
+        return tuple(each.version for each in own)
 
     def start(self) -> None:
         """Begin to look."""
