@@ -29,7 +29,7 @@ browser: ## a Chromium for the tests of the console
 	@tools/browser
 
 screenshots: setup browser ## the pictures of the console in docs/
-	@for test in from_a_group phones held_let_go; do REDRIVE_SCREENSHOTS=$(CURDIR)/docs/assets/console \
+	@for test in from_a_group flow_moves held_let_go; do REDRIVE_SCREENSHOTS=$(CURDIR)/docs/assets/console \
 		.venv/bin/python tools/run_tests.py -q tests/console/test_browser.py -k $$test || exit 1; done
 
 test: lint browser ## lint, then every promise once

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from redrive.record import Record, TopicPartition, Write
+from redrive.secret import MASK
 
 if TYPE_CHECKING:
     from redrive.ports import Log
@@ -51,6 +52,13 @@ class Match:
     def __str__(self) -> str:
         given = (("topic", self.topics), ("group", self.groups), ("id", self.ids))
         return ", ".join(f"{kind} {' or '.join(names)}" for kind, names in given if names)
+
+    def without_values(self) -> Match:
+        """As people may see it who may not see all of the records: an id can hold what is masked.
+
+        Groups are hashes of causes.
+        """
+        return replace(self, ids=(MASK,) * len(self.ids))
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Match:
@@ -90,6 +98,10 @@ class ParkedRule:
     def change(self, **changes: Any) -> ParkedRule:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+    def without_values(self) -> ParkedRule:
+        """As people may see it who may not see all of the records."""
+        return self.change(match=self.match.without_values())
 
     def as_data(self) -> dict[str, Any]:
         """As it is written to its topic, and for JSON."""
@@ -189,12 +201,15 @@ def open_rules(rules: Mapping[str, ParkedRule]) -> tuple[ParkedRule, ...]:
     return tuple(rule for rule in rules.values() if rule.status == "open")
 
 
-def left_behind(app: str, was: str, rules: Mapping[str, ParkedRule]) -> str:
+def left_behind(
+    app: str, was: str, rules: Mapping[str, ParkedRule], *, masked: bool = False
+) -> str:
     """What is said of holds that were made under an app's old name; empty if there are none."""
     holds = [rule for rule in open_rules(rules) if rule.kind == "hold"]
     if not holds:
         return ""
-    named = "; ".join(str(rule.match) for rule in holds)
+    matches = [rule.match.without_values() if masked else rule.match for rule in holds]
+    named = "; ".join(map(str, matches))
     return (
         f'holds of parked records that were made under the old name "{was}" do not count for'
         f' "{app}" ({named}): what they held runs when it is due; hold it again with'

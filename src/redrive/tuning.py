@@ -712,6 +712,9 @@ Smaller: it is said of a slow broker, too."""
 CONSOLE_UNREAD_SECONDS: Final = 60.0
 """Seconds for which records wait and none is handled before the page says that nobody seems to read
 them. Larger: a run that is gone is missed for longer. Smaller: it is said of long batches, too."""
+CONSOLE_WARN_AFTER: Final = 7 * 86_400_000
+"""Milliseconds for which a letter waits for a decision before the page warns of it, unless
+`--warn-after` says otherwise. Larger: forgotten letters are seen later. Smaller: more warnings."""
 CONSOLE_TOPICS_EVERY: Final = 30.0
 """Seconds between two looks at which topics there are. Larger: a new delay topic is seen later.
 Smaller: all topics of the cluster are listed more often."""
@@ -732,6 +735,18 @@ CONSOLE_SCAN_SECONDS: Final = 3.0
 Smaller: more clicks."""
 CONSOLE_LETTERS: Final = 50
 """Letters on one page. Larger: long pages. Smaller: more of them."""
+CONSOLE_CODE_SECONDS: Final = 5.0
+"""Seconds that a page waits for code of the app, such as a decoder. Larger: a page that seems to
+hang. Smaller: what a slow decoder reads is shown as it was written."""
+CONSOLE_CODE_THREADS: Final = 4
+"""Calls of an app's code at once, for pages. Larger: more threads are lost to decoders that hang.
+Smaller: after fewer of them nothing is decoded any more."""
+CONSOLE_LETTER_PAGES: Final = 8
+"""Pages of letters that are made at once. Larger: more threads wait for slow decoders. Smaller:
+those who look at letters wait for each other."""
+CONSOLE_ASKING: Final = 20
+"""Other requests that ask brokers at once. Larger: more threads wait for brokers that are away.
+Smaller: visitors wait for each other."""
 CONSOLE_INDEX_STEP: Final = 20_000
 """Letters that are counted before the page hears of it. Larger: it moves in jumps. Smaller: more
 asking."""

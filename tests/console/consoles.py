@@ -6,10 +6,12 @@ import http.client
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from urllib.parse import urlencode
 
+from redrive.console.fetching import fetch
 from redrive.local.waiting import wait_until
 
 SHOTS = os.environ.get("REDRIVE_SCREENSHOTS")
@@ -86,3 +88,29 @@ class Served:
             self.process.terminate()
             self.process.wait(60)
         self.log.close()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        return there.getsockname()[1]
+
+
+class Run:
+    """A run or a relay that serves its metrics, until the test is over."""
+
+    def __init__(self, shop, *command):
+        port = free_port()
+        self.address = f"http://127.0.0.1:{port}"
+        self.process = shop.start(*command, "--metrics-port", str(port))
+
+    def ready(self):
+        """What it answers, if it does: is it ready, and in which words."""
+        try:
+            code, text = fetch(f"{self.address}/ready")
+        except OSError:
+            return False, ""
+        return code == 200, text.strip()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=120)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import html
-import signal
-import socket
 
 import psycopg
 import pytest
+from consoles import Run
 
-from redrive.console.fetching import fetch
 from redrive.ledger.migrating import migrate
 from redrive.local.waiting import wait_until
 from redrive.record import Write
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as there:
-        return there.getsockname()[1]
 
 
 def flow(served):
@@ -26,27 +19,6 @@ def flow(served):
 
 def says(served, words, seconds=120):
     return wait_until(lambda: words in flow(served), seconds, pause=0.5)
-
-
-class Run:
-    """A run or a relay that serves its metrics, until the test is over."""
-
-    def __init__(self, shop, *command):
-        port = free_port()
-        self.address = f"http://127.0.0.1:{port}"
-        self.process = shop.start(*command, "--metrics-port", str(port))
-
-    def ready(self):
-        """What it answers, if it does: is it ready, and in which words."""
-        try:
-            code, text = fetch(f"{self.address}/ready")
-        except OSError:
-            return False, ""
-        return code == 200, text.strip()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=120)
 
 
 def is_said(run, served):

@@ -13,6 +13,7 @@ from redrive.app import App
 from redrive.cli.options import Bootstrap
 from redrive.config import SettingsArguments, load_settings
 from redrive.dead.operator import FIX
+from redrive.durations import milliseconds
 from redrive.errors import ConfigurationError
 from redrive.loading import load_app, load_object
 
@@ -60,6 +61,13 @@ def console(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
             metavar="URL", help="Address of Prometheus, for charts of the hours before the start."
         ),
     ] = None,
+    warn_after: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a dead letter may wait for a decision before the page warns of it.",
+        ),
+    ] = "7d",
     fix: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,6 +124,7 @@ def console(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
             "--masked is for apps that --app-name names: those with code say it themselves, with"
             " App(masked=...)"
         )
+    letters_wait = milliseconds(warn_after)
     shown = open_console(
         _watched(targets or [], app_name or [], bootstrap, masked or []),
         access,
@@ -123,6 +132,7 @@ def console(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
         fixes=fix or (),
         resources=_resources(resources),
         prometheus=prometheus,
+        warn_after=letters_wait,
     )
     for each in fix or ():
         load_object(each, FIX)

@@ -53,7 +53,7 @@ def list_(target: Target, bootstrap: Bootstrap = None, as_json: AsJson = False) 
     """
     steering = _whose(target, bootstrap=bootstrap)
     found = steering.parked()
-    rules = [rule for rule in steering.rules() if steering.under_way(rule)]
+    rules = [steering.told(rule) for rule in steering.rules() if steering.under_way(rule)]
     if as_json:
         data = {
             "parked": [each.as_data() for each in found],
@@ -107,7 +107,7 @@ def run_now(
     Without --yes nothing is written.
     """
     if yes:
-        _tell([steering.run_now(which, reason)], as_json=as_json)
+        _tell(steering, [steering.run_now(which, reason)], as_json=as_json)
     else:
         _show(steering.plan("run-now", which), "would run now", as_json=as_json)
 
@@ -126,7 +126,7 @@ def hold(
     Without --yes nothing is written.
     """
     if yes:
-        _tell([steering.hold(which, reason)], as_json=as_json)
+        _tell(steering, [steering.hold(which, reason)], as_json=as_json)
     else:
         _show(steering.plan("hold", which), "would be held", as_json=as_json)
 
@@ -154,15 +154,16 @@ def release(  # noqa: PLR0917 -- typer calls it by keyword; these are the comman
     """
     rules = steering.chosen(which, rule or ())
     if yes:
-        _tell(steering.release(rules, reason, run_now=at_once), as_json=as_json)
+        _tell(steering, steering.release(rules, reason, run_now=at_once), as_json=as_json)
         return
     if not as_json:
-        _print(_line(each) for each in rules)
+        _print(_line(steering.told(each)) for each in rules)
     plan = steering.plan_release(rules, run_now=at_once)
     _show(plan, "would be released", as_json=as_json)
 
 
-def _tell(rules: list[ParkedRule], *, as_json: bool) -> None:
+def _tell(steering: Steering, rules: list[ParkedRule], *, as_json: bool) -> None:
+    rules = [steering.told(rule) for rule in rules]
     if as_json:
         typer.echo(json.dumps({"rules": [rule.as_data() for rule in rules]}, indent=2))
     else:

@@ -21,6 +21,7 @@ from redrive.console.serving import serve
 from redrive.console.watched import Watched
 from redrive.errors import ConfigurationError
 from redrive.secret import Secret
+from redrive.tuning import CONSOLE_WARN_AFTER
 
 __all__ = ["Access", "Console", "Proxy", "Watched", "new_access", "open_console", "serve"]
 
@@ -66,12 +67,14 @@ def open_console(
     fixes: Sequence[str] = (),
     resources: Mapping[str, object] | None = None,
     prometheus: str | None = None,
+    warn_after: int = CONSOLE_WARN_AFTER,
 ) -> Console:
     """A console of these apps.
 
-    `watch` are addresses where their runs serve metrics, `prometheus` one where the past is known.
+    `watch` are addresses where their runs serve metrics, `prometheus` one where the past is known;
+    `warn_after`: for how many milliseconds a letter may wait for a decision without a warning.
     """
     address = None if prometheus is None else checked("--prometheus", prometheus)
     # Each board asks by itself: lateness is what was added since the board's own last look.
-    boards = {each.name: Board(each, Endpoints(watch), address) for each in apps}
+    boards = {each.name: Board(each, Endpoints(watch), address, warn_after) for each in apps}
     return Console(boards, access or new_access(), tuple(fixes), resources)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from anyio import CapacityLimiter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +18,7 @@ from redrive.console.forms import Fields
 from redrive.console.logins import Logins
 from redrive.console.refusals import Refusals
 from redrive.console.rendering import Pages
+from redrive.tuning import CONSOLE_ASKING, CONSOLE_LETTER_PAGES
 
 
 @dataclass
@@ -36,6 +38,12 @@ class Console:
     """Parts of pages, rendered or being rendered, with the version that they are of."""
     viewers: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By name and address of a visitor: how many of their pages are notified of changes now."""
+    of_letters: CapacityLimiter = field(
+        default_factory=lambda: CapacityLimiter(CONSOLE_LETTER_PAGES)
+    )
+    """Threads of pages that show letters: they wait for code of the app."""
+    of_brokers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(CONSOLE_ASKING))
+    """Threads of all that ask brokers: they may be away."""
 
 
 @dataclass(frozen=True)

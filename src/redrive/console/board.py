@@ -22,7 +22,7 @@ from redrive.console.sampling import Sampler, told
 from redrive.console.trends import Point
 from redrive.console.watched import Watched
 from redrive.threads import start_thread
-from redrive.tuning import CONSOLE_LOOK_EVERY
+from redrive.tuning import CONSOLE_LOOK_EVERY, CONSOLE_WARN_AFTER
 
 log: Final = logging.getLogger("redrive.console")
 
@@ -31,8 +31,15 @@ class Board:
     """One app: its flow, its letters, its jobs."""
 
     def __init__(
-        self, watched: Watched, endpoints: Endpoints, prometheus: str | None = None
+        self,
+        watched: Watched,
+        endpoints: Endpoints,
+        prometheus: str | None = None,
+        warn_after: int = CONSOLE_WARN_AFTER,
     ) -> None:
+        """`warn_after`: how long letters may wait for a decision, in milliseconds."""
+        self._warn_after = warn_after
+        self.watches = endpoints.any
         self.watched = watched
         self.index = LettersIndex(watched.letters)
         more = tuple if watched.has_code else self.index.origins
@@ -62,9 +69,10 @@ class Board:
         return self.watched.settings
 
     @property
-    def version(self) -> tuple[int, int, int]:
+    def version(self) -> tuple[int, ...]:
         """Changes whenever something on the board does."""
-        return self.sampler.version, self.index.version, self.jobs.version
+        own = (self.sampler, self.index, self.jobs, self.parked)
+        return tuple(each.version for each in own)
 
     def start(self) -> None:
         """Begin to look."""
@@ -89,6 +97,7 @@ class Board:
             seen=sampler.seen,
             kept=sampler.kept,
             now=now,
+            warn_after=self._warn_after,
         )
         if self.index_trouble:
             found.insert(0, Concern(grave=True, said=self.index_trouble))

@@ -90,9 +90,10 @@ def steer(asking: Asking) -> Response:
 
 def plan_parked(asking: Asking) -> Response:
     """Count what a rule about parked records would be about; nothing is written."""
-    kind, match = _rule(asking.fields)
+    fields = _asked_by_button(asking.fields)
+    kind, match = _rule(fields)
     plan = asking.board.watched.steering(asking.visitor.name).plan(kind, match, CONSOLE_PARKED)
-    return asking.page("parked_plan.html", plan=plan, fields=asking.fields)
+    return asking.page("parked_plan.html", plan=plan, fields=fields)
 
 
 def do_parked(asking: Asking) -> Response:
@@ -123,6 +124,14 @@ def _saying(fields: Fields, steering: Steering, why: str) -> Callable[[], object
     if kind == "hold":
         return lambda: steering.hold(match, why)
     return lambda: steering.run_now(match, why)
+
+
+def _asked_by_button(fields: Fields) -> Fields:
+    """The fields of a button, which has one value: an action, a topic, and perhaps a group."""
+    if "ask" not in fields:
+        return fields
+    asked = dict(zip(("action", "topic", "group"), fields["ask"][0].split(), strict=False))
+    return {name: [value] for name, value in asked.items()}
 
 
 def _rule(fields: Fields) -> tuple[Kind, Match]:

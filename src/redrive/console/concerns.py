@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from redrive import numbers
-from redrive.console.endpoints import Seen
+from redrive.console.endpoints import OPEN, Seen
 from redrive.console.flow import Flow, Node
 from redrive.console.letters_index import Counted
 from redrive.console.retention import Kept
 from redrive.dead.filters import age
 from redrive.dead.states import UNSETTLED
-from redrive.tuning import CONSOLE_OLD_SECONDS, CONSOLE_UNREAD_SECONDS
+from redrive.tuning import CONSOLE_OLD_SECONDS, CONSOLE_UNREAD_SECONDS, CONSOLE_WARN_AFTER
 
-_DAY: Final = 86_400_000
-OLD_LETTERS: Final = 7 * _DAY
-"""Milliseconds after which unsettled letters are worth a word."""
 _BEHIND: Final = 60_000
 _GROWS: Final = 20
 _NEARLY: Final = 0.8
@@ -38,8 +35,12 @@ def concerns(
     seen: Sequence[Seen],
     kept: Kept,
     now: int,
+    warn_after: int = CONSOLE_WARN_AFTER,
 ) -> list[Concern]:
-    """All of them, the grave ones first."""
+    """All of them, the grave ones first.
+
+    `warn_after`: milliseconds after which a letter without a decision is worth a word.
+    """
     found = [
         *_of_age(flow, now),
         *_of_runs(flow, seen),
@@ -47,7 +48,7 @@ def concerns(
         *_of_unread(app, flow, seen, now),
         *_of_offsets(app, flow, seen, kept.offsets, now),
         *_of_retention(flow, kept.topics, now),
-        *_of_letters(counted, now),
+        *_of_letters(counted, now, warn_after),
     ]
     return sorted(found, key=lambda each: not each.grave)
 
@@ -77,11 +78,9 @@ def _of_runs(flow: Flow, seen: Sequence[Seen]) -> Iterator[Concern]:
                 grave=True,
                 said=f"{each.address}: records were lost before they were read: its log says which",
             )
-        if each.figures.get("redrive_guard_state"):
-            yield Concern(
-                grave=True,
-                said=f"{each.address}: a guard is open: what a handler depends on is away",
-            )
+        for said, state in each.outages():
+            why = ": what its handler depends on is away" if state == OPEN else ""
+            yield Concern(grave=state == OPEN, said=f"{each.address}: {said}{why}")
 
 
 def _of_topics(flow: Flow, now: int) -> Iterator[Concern]:
@@ -158,7 +157,7 @@ def _waited(node: Node, now: int) -> int | None:
     return now - node.oldest
 
 
-def _of_letters(counted: Counted, now: int) -> Iterator[Concern]:
+def _of_letters(counted: Counted, now: int, warn_after: int) -> Iterator[Concern]:
     for group in counted.groups:
         unsettled = sum(group.states[state] for state in UNSETTLED)
         hours = counted.hours.get(group.id, [])
@@ -167,12 +166,13 @@ def _of_letters(counted: Counted, now: int) -> Iterator[Concern]:
                 grave=True,
                 said=f"{group.error_type or group.reason} grows: {hours[-1]:,} died in this hour",
             )
-        if unsettled and group.first is not None and now - group.first > OLD_LETTERS:
+        since = counted.waiting.get(group.id)
+        if unsettled and since is not None and now - since > warn_after:
             yield Concern(
                 grave=False,
                 said=(
                     f"{group.error_type or group.reason}:"
                     f" {numbers.counted(unsettled, 'letter waits', 'letters wait')} for a"
-                    f" decision, the first for {age(now - group.first)}"
+                    f" decision, the first for {age(now - since)}"
                 ),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,9 +20,13 @@ log: Final = logging.getLogger("redrive.console")
 _SILENT: Final = "does not answer:"
 _QUESTIONS: Final = 3
 _LATENESS: Final = "redrive_lateness_seconds"
+_GUARD: Final = "redrive_guard_state"
+OPEN: Final = 2
+"""The state of a guard that lets nothing but probes through; 1: it lets more and more through."""
 _OF_RUNS: Final = "redrive_trouble"
 """A metric that every run has, and no relay."""
 _SHOWN: Final[Mapping[str, tuple[str, bool, bool]]] = {
+    "redrive_lag_records": ("{:,.0f} behind", True, False),
     "redrive_in_flight_records": ("{:,.0f} in flight", True, False),
     "redrive_assigned_partitions": ("{:,.0f} partitions", True, False),
     "redrive_unassigned_partitions": ("{:,.0f} partitions of nobody", False, True),
@@ -32,7 +36,6 @@ _SHOWN: Final[Mapping[str, tuple[str, bool, bool]]] = {
     "redrive_data_losses_total": ("data was lost {:,.0f} times", False, True),
     "redrive_trouble": ("a lane cannot go on", False, True),
     "redrive_relay_trouble": ("the relay cannot publish", False, True),
-    "redrive_guard_state": ("the guard is open", False, True),
 }
 """In words; whether it is shown when it is 0, and whether it is bad when it is not."""
 
@@ -60,6 +63,10 @@ class Seen:
     ready: Health
     figures: Mapping[str, float] = field(default_factory=dict)
     """The sums of some metrics over their labels."""
+    lanes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same by lane, of those that have one."""
+    guards: Mapping[str, float] = field(default_factory=dict)
+    """By source topic: the states of guards."""
     lateness_p50: float | None = None
     """Seconds, since the look before; None: nothing was handled that had been parked."""
     lateness_p99: float | None = None
@@ -70,10 +77,29 @@ class Seen:
         """Its figures in words, without those that are as they should be."""
         found = []
         for name, (words, always, is_bad) in _SHOWN.items():
-            number = self.figures.get(name)
-            if number is not None and (number or always):
-                found.append(Fact(words.format(number), bool(is_bad and number)))
+            for lane, number in self._by_lane(name):
+                if number or always:
+                    said = words.format(number) + (f" ({lane})" if lane else "")
+                    found.append(Fact(said, bool(is_bad and number)))
+        found += [Fact(said, state == OPEN) for said, state in self.outages()]
         return found
+
+    def outages(self) -> list[tuple[str, float]]:
+        """What guards do that are not shut, in words, with their states."""
+        words = {1: "lets records through again", OPEN: "is open"}
+        return [
+            (f"the guard of {topic} {words[int(state)]}", state)
+            for topic, state in self.guards.items()
+            if state in words
+        ]
+
+    def _by_lane(self, name: str) -> Iterator[tuple[str, float]]:
+        """A figure, by lane if there are several: they fall behind one without the other."""
+        lanes = self.lanes.get(name, {})
+        if len(lanes) > 1:
+            yield from lanes.items()
+        elif name in self.figures:
+            yield "", self.figures[name]
 
     def runs(self, app: str) -> bool:
         """Whether it is ready to handle records of that app, as far as is known."""
@@ -91,6 +117,11 @@ class Endpoints:
         self._addresses = [checked("--watch", each) for each in addresses]
         self._before: dict[str, Buckets] = {}
         self._asked: dict[str, Future[Seen]] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether any was named."""
+        return bool(self._addresses)
 
     def look(self) -> tuple[Seen, ...]:
         """What all of them say now; side by side, so that silent ones keep no other waiting."""
@@ -116,7 +147,7 @@ class Endpoints:
         ready = self._check(f"{address}/ready")
         try:
             _, text = fetch(f"{address}/metrics")
-            figures, buckets, apps = _read(text)
+            told, buckets = _read(text)
         except Exception as error:  # noqa: BLE001 -- any server may be there, and answer anything
             log.info("the metrics of %s cannot be had: %r", address, error)
             return Seen(address, live, ready)
@@ -126,7 +157,7 @@ class Endpoints:
         if any(count < 0 for count in since.values()):
             since = buckets  # it was restarted
         late = quantile(since, 0.5), quantile(since, 0.99)
-        return Seen(address, live, ready, figures, *late, apps)
+        return Seen(address, live, ready, told.figures, told.lanes, told.guards, *late, told.apps)
 
     def _check(self, url: str) -> Health:
         try:
@@ -137,21 +168,36 @@ class Endpoints:
         return Health(code == 200, text.strip()[:500])
 
 
-def _read(text: str) -> tuple[dict[str, float], Buckets, frozenset[str]]:
-    """Figures, lateness, and the apps that are run."""
+class _Told(NamedTuple):
+    figures: dict[str, float]
+    lanes: dict[str, dict[str, float]]
+    guards: dict[str, float]
+    apps: frozenset[str]
+
+
+def _read(text: str) -> tuple[_Told, Buckets]:
+    """Figures, with the apps that are run; and lateness."""
     figures: dict[str, float] = {}
+    lanes: dict[str, dict[str, float]] = {}
+    guards: dict[str, float] = {}
     buckets: Buckets = {}
     apps = set()
     for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == f"{_LATENESS}_bucket":
-                bound = float(sample.labels["le"])
-                buckets[bound] = buckets.get(bound, 0) + sample.value
-            elif sample.name in _SHOWN:
-                figures[sample.name] = figures.get(sample.name, 0) + sample.value
-            if sample.name == _OF_RUNS:
-                apps.add(sample.labels.get("app", ""))
-    return figures, buckets, frozenset(apps)
+        for name, labels, value, *_ in family.samples:
+            if name == f"{_LATENESS}_bucket":
+                bound = float(labels["le"])
+                buckets[bound] = buckets.get(bound, 0) + value
+            elif name == _GUARD:
+                topic = labels.get("topic", "")
+                guards[topic] = max(value, guards.get(topic, 0))
+            elif name in _SHOWN:
+                figures[name] = figures.get(name, 0) + value
+                if "lane" in labels:
+                    of = lanes.setdefault(name, {})
+                    of[labels["lane"]] = of.get(labels["lane"], 0) + value
+            if name == _OF_RUNS:
+                apps.add(labels.get("app", ""))
+    return _Told(figures, lanes, guards, frozenset(apps)), buckets
 
 
 def quantile(buckets: Mapping[float, float], share: float) -> float | None:

@@ -1,7 +1,8 @@
 """LettersIndex: an app's dead letters by cause, counted once and then kept up to date.
 
-A page must not read a million letters. What is kept is 13 bytes for each of them: its offset,
-its group and its state. It is a cache: everything in it is in Kafka.
+A page must not read a million letters. What is kept is 21 bytes for each of them: its offset,
+its group, its state, when it died, and which of its group comes next. It is a cache: everything in
+it is in Kafka.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final, NamedTuple
 
+from redrive.console.first_waiting import FirstWaiting
 from redrive.dead import DeadLetters, Group, Operation
 from redrive.dead.groups import Groups
 from redrive.dead.scan import Bounds, Scan, bounds_of
@@ -39,6 +41,8 @@ class Counted(NamedTuple):
     total: int
     """How many there are to be counted, at most."""
     operations: list[Operation]
+    waiting: dict[str, int]
+    """By group: when the first letter died about which nobody has decided."""
 
     @property
     def complete(self) -> bool:
@@ -75,6 +79,7 @@ class LettersIndex:
         self._in_group: dict[int, array[int]] = {}
         self._states: dict[int, array[int]] = {}
         self._bounds: dict[int, tuple[int, int]] = {}
+        self._waiting = FirstWaiting()
         self._counted_from: dict[int, int] = {}
         self._read: dict[int, int] = {}
         self._settled_to: dict[int, int] = {}
@@ -101,7 +106,11 @@ class LettersIndex:
             known = self.known  # somebody may be reading: lists are made of it at once
             found = map(known.standing, [*known.operations.values()])
             operations = sorted(found, key=lambda each: (each.at, each.id), reverse=True)
-            return Counted(groups, hours, counted, total, operations)
+            waiting = {
+                self._by_number[number].id: died
+                for number, died in self._waiting.since(self._waits).items()
+            }
+            return Counted(groups, hours, counted, total, operations, waiting)
 
     def operation(self, name: str) -> Operation | None:
         """How an operation stands, with what its shards have done; None: it is not known."""
@@ -121,15 +130,19 @@ class LettersIndex:
         found: dict[int, int] = {}
         with self._lock:
             for partition, states in self._states.items():
-                offsets, first = self._offsets[partition], self._bounds[partition][0]
-                at = self._settled_to.get(partition, 0)
+                offsets, at = self._offsets[partition], self._settled_to.get(partition, 0)
                 # None that is settled, or was deleted, is ever open again: each is passed once.
-                while at < len(states) and (states[at] in _SETTLED or offsets[at] < first):
+                while at < len(states) and not self._waits(partition, at):
                     at += 1
                 self._settled_to[partition] = at
                 if at < len(states):
                     found[partition] = offsets[at]
         return found
+
+    def _waits(self, partition: int, at: int) -> bool:
+        """Whether nobody has decided about a letter; those that retention has deleted do not."""
+        is_there = self._offsets[partition][at] >= self._bounds[partition][0]
+        return is_there and self._states[partition][at] not in _SETTLED
 
     def refresh(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Count what is new, and note what was done about the others."""
@@ -233,6 +246,7 @@ class LettersIndex:
                 group = self._groups.add_seen(seen, state)
                 offsets.append(letter.record.offset)
                 in_group.append(self._number(group))
+                self._waiting.add(in_group[-1], partition, letter.died)
                 states.append(STATES.index(state))
                 if letter.died is not None:
                     self._hours[group.id][letter.died // HOUR] += 1

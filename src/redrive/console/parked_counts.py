@@ -39,6 +39,8 @@ class ParkedCounts:
         self._known: list[Parked] = []
         self._known_at = -inf
         self._turn = 0
+        self.version = 0
+        """Grows whenever something was said about them: pages that are open hear of it."""
         self._counting: Future[list[Parked]] | None = None
 
     def look(self) -> Waiting:
@@ -61,6 +63,7 @@ class ParkedCounts:
         with self._lock:
             self._known_at = -inf
             self._turn += 1
+            self.version += 1
             self._counting = None
 
     def _run(self, turn: int) -> list[Parked]:

@@ -24,6 +24,7 @@ def flow(console: Console, board: Board, _name: str = "") -> str:
         seen=sampler.seen,
         trends=sampler.trends,
         picture=picture(sampler.flow),
+        watches=board.watches,
         width=WIDTH,
         concerns=board.concerns(),
         now=now,
@@ -38,6 +39,12 @@ def groups(console: Console, board: Board, _name: str = "") -> str:
     )
 
 
+def parked(console: Console, board: Board, _name: str = "") -> str:
+    """What waits for another attempt, as far as it is counted."""
+    waiting, now = board.parked.look(), int(time() * 1000)
+    return console.pages.part("part_parked.html", waiting=waiting, now=now)
+
+
 def job(console: Console, board: Board, name: str = "") -> str:
     """How a job stands."""
     operation, fate = standing_of(board, name)
@@ -50,7 +57,12 @@ def job(console: Console, board: Board, name: str = "") -> str:
     )
 
 
-PARTS: Final[Mapping[str, Callable[..., str]]] = {"flow": flow, "groups": groups, "job": job}
+PARTS: Final[Mapping[str, Callable[..., str]]] = {
+    "flow": flow,
+    "groups": groups,
+    "job": job,
+    "parked": parked,
+}
 
 
 def standing_of(board: Board, name: str) -> Standing:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final, TypeAlias
 
+from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -26,6 +27,10 @@ _STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript"}
 
 
 View: TypeAlias = Callable[[Asking], Response | Awaitable[Response]]
+_OF_LETTERS: Final = (views.letter, views.letters)
+"""They call code of the app, which may hang."""
+_FROM_MEMORY: Final = (views.start, views.flow, views.groups, views.plan)
+"""They ask nobody: however slow brokers are, they are answered at once."""
 
 
 def server(console: Console) -> Limits:
@@ -100,10 +105,18 @@ async def _answered(view: View, asking: Asking) -> Response:
     try:
         if view in (live.events, changes.log_out):
             return await view(asking)
-        return await run_sync(view, asking)  # type: ignore[arg-type]  # -- and these are not
+        threads = _threads(asking.console, view)
+        return await run_sync(view, asking, limiter=threads)  # type: ignore[arg-type]  # -- and these are not
     except RedriveError as error:
         # The sentence may quote what was sent, which the audit page does not keep.
         return _said(asking, 400, str(error), noted=f"that cannot be done ({type(error).__name__})")
+
+
+def _threads(console: Console, view: View) -> CapacityLimiter | None:
+    """What it is run in, so that others need not wait for it; None: the threads of all others."""
+    if view in _OF_LETTERS:
+        return console.of_letters
+    return None if view in _FROM_MEMORY else console.of_brokers
 
 
 def _said(asking: Asking, status: int, said: str, noted: str = "") -> Response:

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.console.asking import Asking
 from redrive.console.board import Board
+from redrive.console.bounded_code import page_time
 from redrive.console.forms import DIGITS, FILTERS, filter_of, query_of
 from redrive.console.parts import PARTS
 from redrive.console.rendering import selected
@@ -18,7 +19,12 @@ from redrive.dead.latest import latest
 from redrive.dead.letters import Detail
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.parked_rules import ParkedRule
-from redrive.tuning import CONSOLE_LETTERS, CONSOLE_RULES, CONSOLE_SCAN_SECONDS
+from redrive.tuning import (
+    CONSOLE_CODE_SECONDS,
+    CONSOLE_LETTERS,
+    CONSOLE_RULES,
+    CONSOLE_SCAN_SECONDS,
+)
 
 _CHANGED_BY_BROWSERS: Final = re.compile(r"[^\t\n\x20-\x7e\xa0-\U0010ffff]")
 """Control characters of seven and of eight bits, but for tab and line feed."""
@@ -47,19 +53,25 @@ def letters(asking: Asking) -> Response:
     board, fields = asking.board, asking.fields
     wanted = filter_of(fields, _now(), as_seen=board.watched.letters.masks)
     board.index.catch_up()  # whoever has just done something wants to see it
-    page = latest(
-        board.watched.letters,
-        wanted,
-        before=_before(fields.get("before", [])),
-        limit=CONSOLE_LETTERS,
-        seconds=CONSOLE_SCAN_SECONDS,
-        known=board.index.known,
-    )
+    with page_time() as time_of_code:
+        page = latest(
+            board.watched.letters,
+            wanted,
+            before=_before(fields.get("before", [])),
+            limit=CONSOLE_LETTERS,
+            seconds=CONSOLE_SCAN_SECONDS,
+            known=board.index.known,
+        )
+        seen = [board.watched.letters.seen(each.letter) for each in page.found]
+        for each in seen:
+            _ = each.message  # where fields are masked, what may be seen of it is found out now
     before = ",".join(f"{place}:{end}" for place, end in page.before.items())
     return asking.page(
         "letters.html",
         page=page,
-        seen=[board.watched.letters.seen(each.letter) for each in page.found],
+        seen=seen,
+        late=time_of_code.is_over,
+        code_seconds=CONSOLE_CODE_SECONDS,
         query=query_of(fields),
         following=query_of(fields, before=before) if page.left else "",
         given=selected(fields),
@@ -72,7 +84,10 @@ def letter(asking: Asking) -> Response:
     place = _place(asking)
     detail = _detail(asking.board, place)
     letter = detail.found.letter
-    return asking.page("letter.html", detail=detail, letter=letter, seen=detail.seen, place=place)
+    with page_time():
+        return asking.page(
+            "letter.html", detail=detail, letter=letter, seen=detail.seen, place=place
+        )
 
 
 def edit(asking: Asking) -> Response:
@@ -113,10 +128,9 @@ def job(asking: Asking) -> Response:
 def parked(asking: Asking) -> Response:
     """What waits for another attempt."""
     steering = asking.board.watched.steering(asking.visitor.name)
-    rules = [each for each in steering.rules() if steering.under_way(each)]
-    waiting = asking.board.parked.look()
-    ruling = asking.board.ruling
-    return asking.page("parked.html", waiting=waiting, rules=rules, ruling=ruling, now=_now())
+    rules = [steering.told(each) for each in steering.rules() if steering.under_way(each)]
+    part = PARTS["parked"](asking.console, asking.board)
+    return asking.page("parked.html", part=part, rules=rules, ruling=asking.board.ruling)
 
 
 def audit(asking: Asking) -> Response:
@@ -127,7 +141,8 @@ def audit(asking: Asking) -> Response:
     rules: list[ParkedRule] = []
     trouble = ""
     try:
-        rules = asking.board.watched.steering(asking.visitor.name).rules()[:CONSOLE_RULES]
+        steering = asking.board.watched.steering(asking.visitor.name)
+        rules = [steering.told(each) for each in steering.rules()[:CONSOLE_RULES]]
     except RedriveError as error:  # the rest of the page can be shown all the same
         trouble = str(error)
     refused = asking.console.refusals.newest_first()

@@ -8,6 +8,7 @@ from functools import cached_property
 from redrive.app import App
 from redrive.clock import WallClock
 from redrive.config import Settings
+from redrive.console.bounded_code import BoundedCode
 from redrive.dead import DeadLetters, Operation, Operator, open_operator
 from redrive.dead.steering import Steering
 from redrive.dead.watching import Watch
@@ -60,7 +61,7 @@ class Watched:
     def letters(self) -> DeadLetters:
         """Its dead letters."""
         if self.has_code:
-            return DeadLetters(self.log, app=self.app)
+            return DeadLetters(self.log, app=self.app, calls=BoundedCode())
         return DeadLetters(self.log, topic=self.app.dead_topic, masked=self.app.masked)
 
     def operator(self, by: str) -> Operator:

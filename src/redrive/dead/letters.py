@@ -16,6 +16,7 @@ from redrive.dead.scan import Found, Scan, Scanned, bounds_of
 from redrive.dead.showing import Seen, Shown
 from redrive.dead.state_topic import Known, read_state
 from redrive.dead.stats import Stats
+from redrive.dead.user_code import Calls, at_once
 from redrive.errors import ConfigurationError
 from redrive.kafka.errors import MissingTopicError
 from redrive.loading import target_of
@@ -53,13 +54,18 @@ class DeadLetters:
         topic: str | None = None,
         dialect: str = "auto",
         masked: Sequence[str] | None = None,
+        calls: Calls = at_once,
     ) -> None:
-        """`masked`: the fields that are not shown, where no app says which."""
+        """`masked`: the fields that are not shown, where no app says which.
+
+        `calls`: how code of the app is called to show them.
+        """
         if app is None and topic is None:
             raise ConfigurationError("name an app (shop:app), or a dead topic with --topic")
         self.log = log
         self.app = app
         self.masked = masked
+        self._calls = calls
         self.topic: str = topic or (app.dead_topic if app is not None else "")
         self.dialect: Dialect | None = dialect_named(dialect)
 
@@ -79,7 +85,7 @@ class DeadLetters:
 
     def seen(self, letter: Letter) -> Seen:
         """One of them as people may see it: whatever is shown of letters is shown by this."""
-        return Seen(letter, self.app, self.masked)
+        return Seen(letter, self.app, self.masked, self._calls)
 
     def told(self, operation: Operation) -> Operation:
         """One of the operations on them as people may see it."""

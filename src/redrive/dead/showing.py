@@ -27,6 +27,7 @@ from redrive.dead.masking import (
     readable,
     without,
 )
+from redrive.dead.user_code import Calls, NotAnsweredError, at_once
 from redrive.envelope import type_and_text
 from redrive.fingerprint import pattern
 from redrive.threads import raise_ctrl_c
@@ -57,14 +58,33 @@ class Shown(NamedTuple):
     """Why the app's own decoder could not read it."""
 
 
+class _Read(NamedTuple):
+    """A value that was read."""
+
+    how: str
+    apart: Apart | None
+    """Taken apart, where fields are masked; None if it cannot be."""
+    text: str = ""
+    """As it is shown where no field is masked, if the decoder has read it."""
+    problem: str = ""
+    """Why the decoder could not read it."""
+    is_late: bool = False
+    """Whether the decoder was not waited for any more."""
+
+
 class Seen:
     """One letter as people may see it: without what the app masks."""
 
     def __init__(
-        self, letter: Letter, app: App | None = None, masked: Sequence[str] | None = None
+        self,
+        letter: Letter,
+        app: App | None = None,
+        masked: Sequence[str] | None = None,
+        calls: Calls = at_once,
     ) -> None:
-        """`masked`: the fields, where no app says which."""
+        """`masked`: the fields, where no app says which; `calls`: calls code of the app."""
         self.letter = letter
+        self._calls = calls
         self._handler = None if app is None else app.handlers.get(letter.origin_topic or "")
         named: Sequence[str] = () if app is None else app.masked
         self.masked = named if masked is None else masked
@@ -75,20 +95,22 @@ class Seen:
         data = self.letter.record.value
         if data is None:
             return Shown("null", "null")
-        how, decoded, problem = self._read
+        read = self._read
         if self.masked:
             if self._apart is None or self._too_many:
                 return Shown("hidden", hidden(data), self._problem)
             shown = leaves_without(self._apart.data, self._secrets)
-            return Shown(how, printable(as_json(shown, 2)), self._problem)
-        if how == "decoded":
-            return Shown(how, _pretty(decoded))
-        return plain_value(data)._replace(problem=problem)
+            return Shown(read.how, printable(as_json(shown, 2)), self._problem)
+        if read.how == "decoded":
+            return Shown(read.how, read.text)
+        return plain_value(data)._replace(problem=read.problem)
 
     @property
     def _problem(self) -> str:
         """Why the decoder could not read it, without what masked fields hold."""
-        kind, colon, said = self._read[2].partition(": ")
+        if self._read.is_late:
+            return self._read.problem
+        kind, colon, said = self._read.problem.partition(": ")
         return f"{kind}{colon}{self.quoted(said)}" if colon else ""
 
     @property
@@ -160,21 +182,34 @@ class Seen:
         return {**data, **named, "error_message": self.message}
 
     @cached_property
-    def _read(self) -> tuple[str, Any, str]:
-        """The value, how it was read, and why the decoder could not read it."""
-        data, problem = self.letter.record.value or b"", ""
-        if self._handler is not None and self._handler.decode is not None:
+    def _read(self) -> _Read:
+        """The value, as the app's decoder reads it, else as JSON."""
+        data, problem, is_late = self.letter.record.value or b"", "", False
+        decode = None if self._handler is None else self._handler.decode
+        if decode is not None:
             try:
-                return "decoded", self._handler.decode(data), ""
+                found: _Read = self._calls(
+                    lambda: self._decoded(decode(data)), (decode, data, tuple(self.masked))
+                )
+            except NotAnsweredError as error:
+                problem, is_late = str(error), True
             except BaseException as error:  # noqa: BLE001 -- a decoder may raise anything
                 raise_ctrl_c(error)
                 problem = type_and_text(error)
-        return "json", json_of(data), problem
+            else:
+                return found
+        return _Read("json", _apart(json_of(data), self.masked), problem=problem, is_late=is_late)
 
-    @cached_property
+    def _decoded(self, decoded: Any) -> _Read:
+        """What the decoder has made is an object of the app, whose code is called for this, too."""
+        if self.masked:
+            return _Read("decoded", _apart(decoded, self.masked))
+        return _Read("decoded", None, _pretty(decoded))
+
+    @property
     def _apart(self) -> Apart | None:
         """The value taken apart; None if it cannot be."""
-        return _apart(self._read[1], self.masked)
+        return self._read.apart
 
     @cached_property
     def _key(self) -> Apart | None:

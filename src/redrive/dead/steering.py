@@ -104,7 +104,12 @@ class Steering:
         was = self._app.was
         if was is None:
             return ""
-        return left_behind(self._app.name, was, read_rules(self._log, rules_topic_of(was)))
+        rules = read_rules(self._log, rules_topic_of(was))
+        return left_behind(self._app.name, was, rules, masked=bool(self._app.masked))
+
+    def told(self, rule: ParkedRule) -> ParkedRule:
+        """One of the rules as people may see it: without ids, where fields are masked."""
+        return rule.without_values() if self._app.masked else rule
 
     def parked(self, most: int | None = None) -> list[Parked]:
         """What waits, with what is held and what is to run now; `most` of each topic are read."""
@@ -186,13 +191,13 @@ class Steering:
         found = {rule.id: rule for rule in self.rules() if rule.status == "open"}
         unknown = [each for each in rules if each not in found]
         if unknown:
-            raise UnderWayError(f"there is no open rule {unknown[0]}; open: {_named(found)}")
+            raise UnderWayError(f"there is no open rule {unknown[0]}; open: {self._named(found)}")
         holds = [rule for rule in found.values() if rule.kind == "hold"]
         if rules:
             return [found[each] for each in rules]
         chosen = [rule for rule in holds if rule.match == match] if match else holds
         if not chosen:
-            raise UnderWayError(f"there is no such hold; open rules: {_named(found)}")
+            raise UnderWayError(f"there is no such hold; open rules: {self._named(found)}")
         return chosen
 
     def release(
@@ -282,6 +287,6 @@ class Steering:
                     f" records; there are: {', '.join(there) or 'none'}"
                 )
 
-
-def _named(rules: dict[str, ParkedRule]) -> str:
-    return ", ".join(f"{rule.id} ({rule.match})" for rule in rules.values()) or "none"
+    def _named(self, rules: dict[str, ParkedRule]) -> str:
+        told = map(self.told, rules.values())
+        return ", ".join(f"{rule.id} ({rule.match})" for rule in told) or "none"

@@ -72,7 +72,8 @@ class RulesWatch:
         if rules != self.rules:
             for rule in rules:
                 if rule not in self.rules:
-                    log.info("parked: %s of %s by %s", rule.kind, rule.match, rule.by)
+                    told = rule.without_values() if self._app.masked else rule
+                    log.info("parked: %s of %s by %s", told.kind, told.match, told.by)
             self.rules = rules
             self._on_change(rules)
         return self.rules
@@ -85,7 +86,7 @@ class RulesWatch:
             rules = read_rules(self._log, rules_topic_of(was))
         except BrokerError:
             return  # there may be none
-        if said := left_behind(self._app.name, was, rules):
+        if said := left_behind(self._app.name, was, rules, masked=bool(self._app.masked)):
             log.warning("%s", said)
 
     def _read(self) -> tuple[ParkedRule, ...]:

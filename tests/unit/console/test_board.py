@@ -76,3 +76,10 @@ def test_a_board_goes_on_when_what_runs_say_cannot_be_had(board, monkeypatch):
     board.start()
     assert looked.wait(60)
     assert "never thought of" in board.sampler.flow.trouble
+
+
+def test_open_pages_hear_when_something_was_said_about_parked_records(board):
+    # Else whoever opens the page again is sent what was rendered before.
+    before = board.version
+    board.parked.outdated()
+    assert board.version != before

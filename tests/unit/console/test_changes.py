@@ -255,3 +255,20 @@ def test_a_plan_about_parked_records_reads_a_bounded_number_of_them():
     page = Parked(SimpleNamespace(plan=lambda *given: asked.append(given[-1])))
     page.send(plan_parked, action="hold", topic="x")
     assert asked == [CONSOLE_PARKED]
+
+
+@pytest.mark.parametrize(
+    ("ask", "match"),
+    [
+        ("hold shop.retry.5s ", Match(topics=("shop.retry.5s",))),
+        ("hold shop.retry.5s 1492", Match(topics=("shop.retry.5s",), groups=("1492",))),
+        ("hold", Match()),
+    ],
+)
+def test_a_button_says_what_is_to_be_done_and_with_which_records(ask, match):
+    asked = []
+    page = Parked(SimpleNamespace(plan=lambda *given: asked.append(given[:2])))
+    page.send(plan_parked, ask=ask)
+    assert asked == [("hold", match)]
+    with pytest.raises(ConfigurationError, match="choose an action"):
+        page.send(plan_parked, ask="")

@@ -19,8 +19,10 @@ DAY = 86_400_000
 FINE = Health(good=True, said="ok")
 
 
-def said(*nodes, groups=(), hours=None, seen=(), retention=None, offsets=None, **flow):
-    counted = Counted([*groups], hours or {}, 0, 0, [])
+def said(
+    *nodes, groups=(), hours=None, waiting=None, seen=(), retention=None, offsets=None, **flow
+):
+    counted = Counted([*groups], hours or {}, 0, 0, [], waiting or {})
     seeing = Flow(tuple(nodes), **flow)
     kept = Kept(retention or {}, offsets)
     found = concerns("shop", seeing, counted=counted, seen=seen, kept=kept, now=NOW)
@@ -43,13 +45,26 @@ def test_what_a_run_says_is_in_the_way_is_said_in_its_words():
     ("figures", "words"),
     [
         ({"redrive_refused_writes": 3.0}, "3 records wait"),
-        ({"redrive_guard_state": 1.0}, "guard is open"),
         ({"redrive_data_losses_total": 1.0}, "records were lost before they were read"),
     ],
 )
 def test_figures_of_runs_that_are_worth_a_word(figures, words):
     [sentence] = said(seen=[Seen("http://localhost:1", FINE, FINE, figures)])
     assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "words", "grave"),
+    [
+        (2.0, "the guard of orders is open: what its handler depends on is away", True),
+        (1.0, "the guard of orders lets records through again", False),
+    ],
+)
+def test_the_guard_of_a_topic_is_named_with_what_it_does(state, words, grave):
+    run = Seen("http://localhost:1", FINE, FINE, guards={"orders": state, "returns": 0.0})
+    counted = Counted([], {}, 0, 0, [], {})
+    found = concerns("shop", Flow(), counted=counted, seen=[run], kept=Kept(), now=NOW)
+    assert found == [(grave, f"http://localhost:1: {words}")]
 
 
 def test_a_page_that_is_not_up_to_date_says_so():
@@ -136,11 +151,26 @@ def test_progress_that_brokers_are_about_to_forget():
 
 def test_a_cause_that_grows_fast_and_letters_that_wait_for_long():
     group = Group("14", "exhausted", "KeyError", 50, Counter(open=50), NOW - 9 * DAY, NOW)
-    grows, old = said(groups=[group], hours={"14": [0] * 47 + [50]})
+    waiting = {"14": NOW - 9 * DAY}
+    grows, old = said(groups=[group], hours={"14": [0] * 47 + [50]}, waiting=waiting)
     assert "KeyError grows: 50 died in this hour" in grows
     assert "50 letters wait for a decision" in old
     settled = Group("14", "exhausted", "KeyError", 50, Counter(replayed=50), NOW - 9 * DAY, NOW)
     assert said(groups=[settled], hours={"14": [1] * 48}) == []
+
+
+def test_letters_that_wait_are_as_old_as_the_first_that_still_does():
+    states = Counter(open=1, replayed=49)
+    group = Group("14", "exhausted", "KeyError", 50, states, NOW - 30 * DAY, NOW)
+    assert said(groups=[group], waiting={"14": NOW - 6 * DAY}) == []
+    assert said(groups=[group], waiting={"14": NOW - 8 * DAY}) == [
+        "KeyError: 1 letter waits for a decision, the first for 8d"
+    ]
+    counted = Counted([group], {}, 0, 0, [], {"14": NOW - 2 * DAY})
+    given = {"counted": counted, "seen": (), "kept": Kept(), "now": NOW}
+    assert not concerns("shop", Flow(), **given, warn_after=3 * DAY)
+    [warned] = concerns("shop", Flow(), **given, warn_after=DAY)
+    assert "1 letter waits" in warned.said
 
 
 def test_quantiles_of_buckets():

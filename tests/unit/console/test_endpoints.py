@@ -82,7 +82,7 @@ def test_figures_are_said_in_words_and_those_that_are_as_they_should_be_are_not(
         named = {f"redrive_{name}": value for name, value in figures.items()}
         return [tuple(each) for each in Seen("http://localhost:1", fine, fine, named).facts()]
 
-    good = {"trouble": 0.0, "refused_writes": 0.0, "data_losses_total": 0.0, "guard_state": 0.0}
+    good = {"trouble": 0.0, "refused_writes": 0.0, "data_losses_total": 0.0}
     assert said(**good, in_flight_records=0.0) == [("0 in flight", False)]
     assert said(relay_backlog_rows=1234.0, relay_trouble=1.0) == [
         ("1,234 rows wait in the outbox", False),
@@ -92,6 +92,37 @@ def test_figures_are_said_in_words_and_those_that_are_as_they_should_be_are_not(
         ("a handler runs for 31 s", False),
         ("data was lost 2 times", True),
         ("a lane cannot go on", True),
+    ]
+
+
+LANES = """\
+# TYPE redrive_lag_records gauge
+redrive_lag_records{app="shop",lane="main",topic="orders"} 1200.0
+redrive_lag_records{app="shop",lane="main",topic="returns"} 34.0
+redrive_lag_records{app="shop",lane="retry",topic="shop.retry.5s"} 2.0
+# TYPE redrive_in_flight_records gauge
+redrive_in_flight_records{app="shop",lane="main"} 3.0
+# TYPE redrive_trouble gauge
+redrive_trouble{app="shop",lane="main"} 0.0
+redrive_trouble{app="shop",lane="retry"} 1.0
+# TYPE redrive_guard_state gauge
+redrive_guard_state{app="shop",topic="orders"} 2.0
+redrive_guard_state{app="shop",topic="returns"} 1.0
+redrive_guard_state{app="shop",topic="refunds"} 0.0
+"""
+
+
+def test_lanes_and_guards_are_told_apart(run):
+    address, answers = run
+    answers["/metrics"] = (200, LANES)
+    [seen] = Endpoints([address]).look()
+    assert [tuple(each) for each in seen.facts()] == [
+        ("1,234 behind (main)", False),
+        ("2 behind (retry)", False),
+        ("3 in flight", False),
+        ("a lane cannot go on (retry)", True),
+        ("the guard of orders is open", True),
+        ("the guard of returns lets records through again", False),
     ]
 
 

@@ -316,3 +316,23 @@ def test_the_first_letter_without_a_decision_is_known_by_partition():
     world.operator.discard(Filter(), "all of it")
     world.counted()
     assert world.index.first_unsettled() == {}
+
+
+def test_a_group_waits_since_its_first_letter_about_which_nobody_has_decided():
+    world = World()
+    died = {}
+    scan = world.letters.scan()
+    for letter, _, _ in scan:
+        died.setdefault(letter.group, []).append((letter.died // 1000 * 1000, letter.place))
+
+    def waiting():
+        world.index.refresh()
+        return world.index.counted(world.sim.clock.now()).waiting
+
+    assert waiting() == {name: min(found)[0] for name, found in died.items()}
+    name, found = next(iter(died.items()))
+    *early, last = sorted(found)
+    world.operator.discard(Filter(places=tuple(place for _, place in early)), "test data")
+    assert waiting()[name] == last[0]
+    world.operator.discard(Filter(places=(last[1],)), "test data")
+    assert name not in waiting()

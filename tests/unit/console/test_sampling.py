@@ -89,7 +89,7 @@ class Looks:
 
     def said(self):
         """Warnings that nobody reads."""
-        now, counted = self.sim.clock.now(), Counted([], {}, 0, 0, [])
+        now, counted = self.sim.clock.now(), Counted([], {}, 0, 0, [], {})
         found = concerns("shop", self.sampler.flow, counted=counted, seen=(), kept=Kept(), now=now)
         return [each.said for each in found if "nobody" in each.said]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,7 @@ def ask():
     console = Console({}, ACCESS)
     app = server(console)
 
-    def asked(path="/", *, client="10.0.0.1", method="GET", body="", headers=None):
+    async def asking(path="/", *, client="10.0.0.1", method="GET", body="", headers=None):
         sent = []
         path, _, query = path.partition("?")
         given = [("host", "localhost")]
@@ -50,10 +51,13 @@ def ask():
         async def send(message):
             sent.append(message)
 
-        asyncio.run(app(scope, receive, send))
+        await app(scope, receive, send)
         return sent[0]["status"], b"".join(each.get("body", b"") for each in sent).decode()
 
-    asked.console = console
+    def asked(*args, **kwargs):
+        return asyncio.run(asking(*args, **kwargs))
+
+    asked.console, asked.asking = console, asking
     return asked
 
 
@@ -112,6 +116,47 @@ def test_every_request_that_is_refused_is_on_the_audit_page_once(ask):
         refused = ask.console.refusals.newest_first()
         assert len(refused) == before + 1
         assert (refused[0].code, refused[0].why[: len(why)]) == (status, why)
+
+
+def hanging(over):
+    """A board of which each page that shows a letter, or asks brokers, hangs until that event."""
+    index = SimpleNamespace(catch_up=lambda: over.wait(60))
+    return SimpleNamespace(index=index, plans=SimpleNamespace(get=lambda _name: None))
+
+
+@pytest.mark.parametrize(
+    ("slow", "quick"),
+    [
+        ("/apps/shop/dead/letter?at=shop.dead[0]@0", "/apps/other/audit"),
+        ("/apps/shop/dead/letter?at=shop.dead[0]@0", "/apps/shop/plans/1"),
+        ("/apps/shop/audit", "/apps/shop/plans/1"),
+        ("/apps/shop/audit", "/apps/other/dead/letter?at=shop.dead[0]@0"),
+    ],
+)
+def test_pages_that_wait_keep_no_others_waiting(ask, slow, quick):
+    over = Event()
+    ask.console.boards.update(shop=hanging(over), other=hanging(over))
+    ask.console.boards["other"].index.catch_up = lambda: refuse("nobody may read it")
+    headers = bearer("may-read")
+
+    async def asked():
+        waiting = [asyncio.create_task(ask.asking(slow, headers=headers)) for _ in range(60)]
+        await asyncio.sleep(0.1)
+        try:
+            status, _ = await asyncio.wait_for(ask.asking(quick, headers=headers), 20)
+        finally:
+            still = sum(not each.done() for each in waiting)
+            over.set()
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return status, still
+
+    assert asyncio.run(asked()) == (400, 60)
+
+
+def refuse(said):
+    raise ConfigurationError(said)
 
 
 def test_what_was_sent_with_a_refused_request_is_not_kept(ask):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from html import unescape
+from threading import Event
 from types import SimpleNamespace
 
 import letters
@@ -14,10 +15,12 @@ from redrive import App, Bury, RetryPolicy
 from redrive.console import views
 from redrive.console.access import Access, Visitor
 from redrive.console.asking import Asking, Console
+from redrive.console.bounded_code import BoundedCode
 from redrive.console.concerns import Concern
 from redrive.console.flow import Flow, Node
 from redrive.console.letters_index import LettersIndex
 from redrive.console.parked_counts import ParkedCounts
+from redrive.console.parts import PARTS
 from redrive.console.plans import Plans
 from redrive.console.ruling import Ruling
 from redrive.dead import DeadLetters, Filter, ReplayOptions, ReplayPlan
@@ -41,10 +44,12 @@ def shown(
     path=None,
     ruling=None,
     fixes=(),
+    decode=None,
+    masked=("card", "name"),
     **fields,
 ):
     """A page about one letter, whose errors are called after a masked field, and quote others."""
-    app = App("shop", retry=RetryPolicy("5s"), masked=["card", "name"])
+    app = App("shop", retry=RetryPolicy("5s"), masked=[*masked])
 
     @app.handler("orders")
     def handle(record, ctx):
@@ -55,7 +60,10 @@ def shown(
     headers = (("card", CARD.encode()), ("note", f"of {CARD}".encode()))
     sim.send("orders", json.dumps({"card": CARD, "name": NAME}), key=f"k-{CARD}", headers=headers)
     sim.run_until_empty()
-    letters = DeadLetters(sim.broker, app=app)
+    if decode is not None:  # as the console sees the app: it was another one that has buried
+        app = App("shop", retry=RetryPolicy("5s"), masked=[*masked])
+        app.handler("orders", decode=decode)(bury)
+    letters = DeadLetters(sim.broker, app=app, calls=BoundedCode(seconds=0.05))
     index = LettersIndex(letters)
     index.refresh()
     before(sim, letters)
@@ -105,6 +113,25 @@ def test_errors_that_are_called_after_a_masked_field_do_not_show_it():
 def test_a_search_finds_nothing_that_is_masked(seen, hidden):
     assert "1 found" in shown(views.letters, **seen)
     assert "0 found" in shown(views.letters, **hidden)
+
+
+def test_a_letter_whose_decoder_hangs_is_shown_as_it_was_written_and_the_page_says_so():
+    over = Event()
+    try:
+        hangs = {"decode": lambda _data: over.wait(), "at": ["shop.dead[0]@0"]}
+        page = shown(views.letter, masked=(), **hangs)
+        assert "the decoder did not answer within 0.05 s" in page
+        assert f"&#34;card&#34;: &#34;{CARD}&#34;" in page
+        page = shown(views.letter, **hangs)
+        assert "the decoder did not answer within 0.05 s" in page
+        assert "&#34;card&#34;: &#34;***&#34;" in page
+        assert CARD not in page
+        page = shown(views.letters, **hangs)
+        assert "decoder did not answer within" in page
+        assert CARD not in page
+    finally:
+        over.set()
+    assert "did not answer" not in shown(views.letters, decode=json.loads)
 
 
 def test_whoever_looks_can_log_out():
@@ -189,6 +216,17 @@ def test_what_was_said_about_parked_records_is_in_the_audit_also_when_it_has_end
     assert "ended by test: they are there" in page
 
 
+@pytest.mark.parametrize("view", [views.parked, views.audit])
+def test_ids_that_rules_name_are_not_shown_where_fields_are_masked(view):
+    def hold(sim, _letters):
+        sim.steering.hold(Match(ids=(f"of-{NAME}",)))
+
+    page = shown(view, before=hold)
+    assert "id ***" in page
+    assert NAME not in page
+    assert f"id of-{NAME}" in shown(view, before=hold, masked=())
+
+
 def test_an_audit_without_the_rules_says_why(monkeypatch):
     def refuse(_steering):
         raise RedriveError("nobody may read shop.retry.rules")
@@ -227,6 +265,21 @@ def test_a_rule_is_in_force_until_all_that_it_is_about_has_run():
     page = shown(views.parked, before=run_now(to_the_end=True))
     assert "Rules in force" not in page
     assert "Rules in force" in shown(views.parked, before=lambda sim, _: sim.steering.hold(HELD))
+
+
+def test_what_waits_is_a_part_that_is_live_and_its_buttons_belong_to_the_visitors_own_form():
+    def park(sim, _letters):
+        sim.send("orders", json.dumps({"card": CARD}))
+        sim.run()
+
+    page = shown(views.parked, before=park)
+    _, _, part = page.partition('data-live="/apps/shop/live/parked"')
+    assert 'class="looking"' in part  # a reader, who is shown no buttons
+    assert 'form="ask" name="ask" value="hold shop.retry.5s "' in part
+    assert "1 waiting" in part
+    assert "form_key" not in part
+    assert '<form id="ask" method="post" action="/apps/shop/parked/plan">' in page
+    assert "parked" in PARTS
 
 
 def test_the_page_of_parked_records_says_how_it_stands_with_a_rule():

@@ -187,6 +187,19 @@ def test_holds_of_the_old_name_are_said_while_they_are_open():
         assert steering.left_behind() == ""
 
 
+def test_where_fields_are_masked_rules_are_told_without_ids_and_work_by_them():
+    for masked, told in ((), "group x, id 0"), (("name",), "group x, id ***"):
+        with Simulation(shop(masked=masked)) as sim:
+            send(sim, "price")
+            rule = sim.steering.hold(Match(ids=("0",), groups=("x",)))
+            assert str(sim.steering.told(rule).match) == told
+            assert [each.match.ids for each in sim.steering.rules()] == [("0",)]
+            with pytest.raises(UnderWayError) as error:
+                sim.steering.chosen(Match(), ["y"])
+            assert f"({told})" in str(error.value)
+            assert sim.steering.chosen(Match(ids=("0",), groups=("x",))) == [rule]
+
+
 def test_a_hold_that_comes_later_stops_a_run_now_and_one_record_of_it_can_be_tried():
     with Simulation(shop(ordering="unordered")) as sim:
         send(sim, "price", "price", "price")

@@ -142,3 +142,17 @@ def test_holds_of_the_old_name_are_said_once_when_a_run_begins(broker, caplog):
     watch.look()
     [said] = [each.getMessage() for each in caplog.records]
     assert 'under the old name "shop" do not count for "store" (id 7)' in said
+
+
+@pytest.mark.parametrize(("masked", "logged"), [((), "id alice-7"), (("name",), "id ***")])
+def test_the_log_has_no_ids_of_rules_where_fields_are_masked(broker, caplog, masked, logged):
+    caplog.set_level("INFO", "redrive")
+    broker.create(TOPIC)
+    broker.create("store.retry.rules")
+    steering(broker).hold(Match(ids=("alice-7",)))
+    app = App("shop", masked=masked)
+    RulesWatch(app, broker, every=0).look()
+    RulesWatch(App("store", was="shop", masked=masked), broker, every=0).look()
+    said, left = (each.getMessage() for each in caplog.records)
+    assert said == f"parked: hold of {logged} by me"
+    assert f"({logged})" in left
