@@ -166,12 +166,19 @@ class Shop(Commands):
     def wait_for_copies(self, count, seconds=120):
         (delay,) = self.app.delay_topics
         places = [TopicPartition(delay, n) for n in range(self.log.partitions(delay))]
+        looked_at = -1
 
         def there():
+            nonlocal looked_at
             try:
-                return sum(end for _, end in self.log.all_bounds(places).values()) >= count
+                end = sum(end for _, end in self.log.all_bounds(places).values())
             except NoLeaderError:  # a broker that is starved for a while is not what is tested
                 return False
+            # Offsets are also those of a transaction's end, and of one that was aborted.
+            if end < count or end == looked_at:
+                return False
+            looked_at = end
+            return self.copies().total() >= count
 
         assert wait_until(there, seconds), f"not even {count} copies"
 
