@@ -183,6 +183,8 @@ def _read(text: str) -> tuple[_Told, Buckets]:
     buckets: Buckets = {}
     apps = set()
     for family in text_string_to_metric_families(text):
+        if family.name in _SHOWN:
+            figures[family.name] = 0.0  # what has no sample is known, too: an empty outbox
         for name, labels, value, *_ in family.samples:
             if name == f"{_LATENESS}_bucket":
                 bound = float(labels["le"])

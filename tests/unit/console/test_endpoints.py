@@ -75,6 +75,14 @@ def test_a_run_says_how_it_is_and_what_it_counts(run):
     assert (seen.lateness_p50, seen.lateness_p99) == (0.01, 1.0)
 
 
+def test_a_figure_without_samples_is_known_to_be_nothing(run):
+    """As that of an empty outbox, which has no topics to say it of."""
+    address, answers = run
+    answers["/metrics"] = 200, "# TYPE redrive_relay_backlog_rows gauge\n"
+    [seen] = Endpoints([address]).look()
+    assert [each.said for each in seen.facts()] == ["0 rows wait in the outbox"]
+
+
 def test_figures_are_said_in_words_and_those_that_are_as_they_should_be_are_not():
     fine = Health(good=True, said="ok")
 
