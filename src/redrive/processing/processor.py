@@ -96,6 +96,8 @@ class PartitionProcessor:
         if self._given_back.goes_back:
             return None
         report = Report()
+        if records:
+            self._given_back.note_read(records[-1].offset + 1)
         wanted = self.tracker.receive(list(map(_offset, records)))
         if len(wanted) != len(records):
             keep = set(wanted)

@@ -118,7 +118,7 @@ class KeyGate:
         self._unread.discard(spot)
         if self._is_far(spot) and not self.keys.may_run(spot):
             self._unread.add(spot)
-            self._stations[place].tracker.give_back([work.offset])
+            self._stations[place].tracker.put_off(work.offset)
             return True
         self._hold(key, spot, work)
         self.keys.changed.add(key)
