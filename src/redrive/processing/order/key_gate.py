@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from redrive.processing.order.blocked_keys import BlockedKeys, Origin, Spot, Stage
+from redrive.processing.order.blocked_keys import BlockedKeys, Fresh, Origin, Spot, Stage
 from redrive.processing.outcomes.park_and_bury import behind
 from redrive.processing.outcomes.report import Outcome, Report, Subject
 from redrive.tuning import FOLLOWERS_AT_HAND
@@ -84,15 +84,17 @@ class KeyGate:
         if key is None or (key not in self.keys and key not in self._too_many):
             return False
         decided = self.keys.fresh(key, Spot(self._source, work.offset))
-        if decided == "run" and key not in self._too_many:
-            return False
+        if decided != "copy" and (decided == "wait" or key in self._too_many):
+            self._waits(key, work)
+            return True
+        return self._takes(key, work, decided, report)
+
+    def _takes(self, key: bytes, work: Work, decided: Fresh, report: Report) -> bool:
         if decided == "copy":
             report.outcomes.append(Outcome("skip", work.offset, work.record, reason=_COPY))
-        elif decided == "behind" and key not in self._too_many:
+        elif decided == "behind":
             self._goes_behind(key, work, report)
-        else:
-            self._waits(key, work)
-        return True
+        return decided != "run"
 
     def read_to(self, offset: int) -> None:
         """Note that the source was read up to there."""
@@ -173,7 +175,8 @@ class KeyGate:
             self._drop_copies(key, reports)
         self._take_up_waiting(key, source.lanes, report)
         if key in self.keys and not source.lanes.has(key):
-            self._let_go.setdefault(key, deque()).extend(self.keys.ready(key))
+            busy = [place for place, each in self._stations.items() if each.lanes.has(key)]
+            self._let_go.setdefault(key, deque()).extend(self.keys.ready(key, busy))
             self._pass(key)
 
     def _send_behind(self, key: bytes, lanes: Lanes, report: Report) -> None:
@@ -215,14 +218,15 @@ class KeyGate:
                 reports.setdefault(spot.room, Report()).outcomes.append(outcome)
 
     def _take_up_waiting(self, key: bytes, lanes: Lanes, report: Report) -> None:
-        waiting = self._too_many.pop(key, None)
+        waiting = self._too_many.get(key)
         while waiting:
-            work = waiting.popleft()
-            if not self.takes(work, report):
-                lanes.add(work)
-            elif key in self._too_many:  # again too many: it stays the first
-                self._too_many[key].extend(waiting)
+            decided = self.keys.fresh(key, Spot(self._source, waiting[0].offset))
+            if decided == "wait":
                 return
+            work = waiting.popleft()
+            if not self._takes(key, work, decided, report):
+                lanes.add(work)
+        self._too_many.pop(key, None)
 
     def _pass(self, key: bytes) -> None:
         """Put those that may run into their lanes; one that is not at hand is read again first."""

@@ -84,7 +84,7 @@ class AckTracker:
                 self._put_off.add(offset)
 
     def ask_for(self, offset: int) -> bool:
-        """Note that one that was put off will be received again; False: it need not be asked for."""
+        """Note that one that was put off will be received again; False: it comes anyhow."""
         with self._lock:
             if offset not in self._put_off:
                 return False

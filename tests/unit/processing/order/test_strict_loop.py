@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from strict_loop import BEHIND, Failing, StrictLoop
+from strict_loop import BEHIND, SOURCE, Failing, StrictLoop, strict_app
+
+from redrive.testing import Simulation
 
 
 @pytest.fixture
@@ -54,3 +56,82 @@ def test_what_was_asked_for_is_not_asked_for_again_by_each_record_of_its_key(few
         if number == 6:
             assert loop.seeks == [(BEHIND.topic, 2)]
     assert handler.of("a")[:4] == ["a0", "a1", "a2", "a3"]
+
+
+def test_one_that_fails_is_not_overtaken_by_followers_that_were_let_go_with_it():
+    handler = Failing(k0=1, k11=1)
+    loop = StrictLoop(handler, "1s 30m")
+    loop.send(*(f"k-{number}" for number in range(10)))
+    loop.turns(2)
+    handler.done.clear()
+    many = [f"k{number}" for number in range(11, 131)]
+    loop.send("k0", *many)
+    loop.turns(3)
+    loop.clock.advance(1500)
+    loop.turn(runs=False)
+    while handler.fails["k11"]:  # it is the first of a lot
+        lot = loop.dispatcher.take()
+        assert lot is not None
+        if b"k11" in [work.record.value for work in lot.works]:
+            loop.replay(loop.broker.records("orders")[:10], "items.retry.1s")
+            loop.turn(runs=False)
+        lot.run()
+        loop.dispatcher.report(lot)
+        loop.turn(runs=False)
+    loop.turns(50, each=60_000)
+    assert [value for value in handler.done if "-" not in value] == ["k0", *many]
+    assert not loop.left
+
+
+def test_one_key_does_not_run_on_two_threads_whoever_writes_copies_of_its_records():
+    handler = Failing(k1=1)
+    loop = StrictLoop(handler, "1s 30m")
+    loop.send("k0")
+    loop.turns(2)
+    loop.send("k1", "k2", "k3")
+    loop.turns(3)
+    loop.clock.advance(1500)
+    loop.turn()
+    loop.turn(runs=False)
+    running = loop.dispatcher.take()
+    assert running is not None
+    assert running.works[0].record.value == b"k2"
+    loop.replay(loop.broker.records("orders")[:1], "items.retry.1s")
+    loop.clock.advance(1500)
+    loop.turn(runs=False)
+    loop.clock.advance(1500)
+    loop.turn(runs=False)
+    assert loop.dispatcher.take() is None
+    running.run()
+    loop.dispatcher.report(running)
+    loop.turns(10, each=1000)
+    assert handler.done == ["k0", "k1", "k2", "k3", "k0"]
+    assert not loop.left
+
+
+def test_a_head_that_comes_after_its_followers_were_written_is_not_kept_out_by_their_number(caplog):
+    handler = Failing(a0=1)
+    with Simulation(strict_app(handler, "5m", max_behind=10)) as first:
+        first.broker.refuse("items.retry.5m")  # its leader is away; that of followers is not
+        for value in ("a0", "a1", "a2"):
+            first.send("orders", value, key="a")
+        first.run()
+        first.broker.accept("items.retry.5m")
+        app = strict_app(handler, "5m", max_behind=2)  # the next version has a lower bound
+        with Simulation(app, clock=first.clock, broker=first.broker) as second:
+            second.run()
+            second.run_until_empty()
+    assert handler.done == ["a0", "a1", "a2"]
+    assert "max_behind" not in caplog.text
+
+
+def test_that_a_partition_waits_is_said_once_for_each_key(caplog):
+    handler = Failing(a0=1)
+    with Simulation(strict_app(handler, "5m", max_behind=2)) as sim:
+        for number in range(9):
+            sim.send("orders", f"a{number}", key="a")
+            sim.run()
+        sim.run_until_empty()
+    assert handler.done == [f"a{number}" for number in range(9)]
+    assert caplog.text.count("max_behind") == 1
+    assert str(SOURCE) in caplog.text
