@@ -17,6 +17,7 @@ from redrive.processing.order.blocked_keys import BlockedKeys, Spot
 from redrive.processing.order.key_gate import KeyGate, origin_of, stage_of
 from redrive.processing.progress import done_beyond
 from redrive.record import TopicPartition
+from redrive.tuning import MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -55,6 +56,8 @@ def gate_of(
     source: TopicPartition,
     start: int,
     rooms: Mapping[TopicPartition, Position],
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
 ) -> KeyGate:
     """The gate of a source partition that is read from `start` on, by what waits in its rooms."""
     keys = BlockedKeys(
@@ -66,7 +69,7 @@ def gate_of(
         for offset, key, envelope in _waiting(log, room, position):
             if (envelope.origin_topic, envelope.origin_partition) == source:
                 keys.found(Spot(room, offset), key, origin_of(envelope), stage_of(envelope))
-    return KeyGate(app, source, keys)
+    return KeyGate(app, source, keys, max_in_flight=max_in_flight)
 
 
 def _waiting(

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 class Rooms:
     """Which partitions follow which. Of an app without strict order, none does."""
 
-    def __init__(self, app: App, topics: Subscription, kafka_log: KafkaLog) -> None:
+    def __init__(
+        self, app: App, topics: Subscription, kafka_log: KafkaLog, max_in_flight: int
+    ) -> None:
         self._app = app
         self._topics = topics
         self._kafka_log = kafka_log
+        self._max_in_flight = max_in_flight
         self._strict = app.ordering == "strict"
 
     def of(self, sources: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -66,6 +69,13 @@ class Rooms:
                 for place, start in starts.items()
                 if place.partition == source.partition and place != source
             }
-            gate = gate_of(self._app, self._kafka_log, source, starts[source].offset, rooms)
+            gate = gate_of(
+                self._app,
+                self._kafka_log,
+                source,
+                starts[source].offset,
+                rooms,
+                max_in_flight=self._max_in_flight,
+            )
             gates |= dict.fromkeys([source, *rooms], gate)
         return gates

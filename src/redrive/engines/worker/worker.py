@@ -131,7 +131,7 @@ class Worker:
             delivering=self._delivering,
             start_offsets=self._start_offsets,
             counting=self.counting,
-            rooms=Rooms(app, self._topics, self._kafka_log),
+            rooms=Rooms(app, self._topics, self._kafka_log, options.max_in_flight),
             revoke_wait=options.revoke_seconds,
             on_trouble=self._fate.note,
             on_postponed=self._on_postponed,

@@ -213,6 +213,12 @@ class BlockedKeys:
         """Whether what was read there waits, or is on its way."""
         return spot in self._at
 
+    def copies_beside(self, spot: Spot) -> list[Spot]:
+        """Other copies of what was read there."""
+        at = self._at.get(spot)
+        copies = () if at is None else self._keys[at[0]].entries[at[1]].copies
+        return [each for each in copies if each != spot]
+
     def ends(self, spot: Spot) -> bytes | None:
         """The record that was read there has come to its end: nothing of it waits any more.
 

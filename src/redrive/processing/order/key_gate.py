@@ -48,8 +48,14 @@ class Station:
 class KeyGate:
     """The gate of one source partition. Whoever uses it holds the dispatcher's lock."""
 
-    def __init__(self, app: App, source: TopicPartition, keys: BlockedKeys) -> None:
+    def __init__(
+        self, app: App, source: TopicPartition, keys: BlockedKeys, *, max_in_flight: int
+    ) -> None:
+        """`max_in_flight` is how many records of one room are in flight before it is paused."""
         self._app = app
+        # Far fewer: a room that is full of what waits would not be read any more, and what all of
+        # it waits for may stand further on in the same room.
+        self._most_at_hand = max_in_flight // 4
         self._source = source
         self.keys = keys
         self._stations: dict[TopicPartition, Station] = {}
@@ -58,7 +64,7 @@ class KeyGate:
         self._at_hand: dict[TopicPartition, int] = {}
         """How many of them each room has."""
         self._unread: set[Spot] = set()
-        """Followers that were read, and are read again when they may run."""
+        """Those that were read and put off: they are read again when they may run."""
         self._let_go: dict[bytes, deque[Spot]] = {}
         """Those that may run, and are not in their lane yet; in order."""
         self._in_lanes: dict[bytes, dict[Spot, Work]] = {}
@@ -105,7 +111,9 @@ class KeyGate:
         if record.key is None or not self.is_about(envelope):
             return True
         spot = Spot(place, record.offset)
-        return self.keys.arrives(spot, record.key, origin_of(envelope), stage_of(envelope))
+        takes = self.keys.arrives(spot, record.key, origin_of(envelope), stage_of(envelope))
+        self._read_others_again(spot)
+        return takes
 
     def is_about(self, envelope: Envelope) -> bool:
         """Whether a record is of this partition: before the order was strict, any could be here."""
@@ -117,14 +125,19 @@ class KeyGate:
         spot = Spot(place, work.offset)
         if key is None or not self.keys.knows(spot):
             return False
-        self._unread.discard(spot)
-        if self._is_far(spot) and not self.keys.may_run(spot):
-            self._unread.add(spot)
-            self._stations[place].tracker.put_off(work.offset)
-            return True
         self._hold(key, spot, work)
         self.keys.changed.add(key)
         return True
+
+    def held(self, place: TopicPartition) -> list[Work]:
+        """What of a room is due, and waits for its key."""
+        works = (each for held in self._held.values() for each in held.items())
+        return [work for spot, work in works if spot.room == place]
+
+    def lets_out(self, place: TopicPartition, work: Work) -> None:
+        """Hold a record no longer: it goes elsewhere."""
+        if work.record.key is not None:
+            self._taken(work.record.key, Spot(place, work.offset))
 
     # Outcomes
 
@@ -241,8 +254,7 @@ class KeyGate:
             work = self._taken(key, spot)
             station = self._stations[spot.room]
             if work is None:
-                if spot in self._unread:
-                    station.given_back.read_again(spot.offset)
+                self._read_again(spot)
                 return
             let_go.popleft()
             self._in_lanes.setdefault(key, {})[spot] = work
@@ -272,13 +284,29 @@ class KeyGate:
         self._too_many[key].append(work)
 
     def _ended(self, spot: Spot) -> None:
+        self._read_others_again(spot)
         key = self.keys.ends(spot)
         if key is not None and (works := self._in_lanes.get(key)) is not None:
             works.pop(spot, None)
             if not works:
                 del self._in_lanes[key]
 
+    def _read_others_again(self, spot: Spot) -> None:
+        """Have other copies of a record read that were put off, so that they are dropped."""
+        for other in self.keys.copies_beside(spot) if self._unread else ():
+            self._read_again(other)
+
+    def _read_again(self, spot: Spot) -> None:
+        if spot in self._unread:
+            self._stations[spot.room].given_back.read_again(spot.offset)
+
     def _hold(self, key: bytes, spot: Spot, work: Work) -> None:
+        """Keep it at hand, or by its offset only, where enough is at hand."""
+        if self._is_far(spot) and not self.keys.may_run(spot):
+            self._unread.add(spot)
+            self._stations[spot.room].tracker.put_off(work.offset)
+            return
+        self._unread.discard(spot)
         self._held.setdefault(key, {})[spot] = work
         self._at_hand[spot.room] = self._at_hand.get(spot.room, 0) + 1
 
@@ -292,8 +320,7 @@ class KeyGate:
         return work
 
     def _is_far(self, spot: Spot) -> bool:
-        is_follower = spot.room.topic == self._app.behind_topic
-        return is_follower and self._at_hand.get(spot.room, 0) >= FOLLOWERS_AT_HAND
+        return self._at_hand.get(spot.room, 0) >= min(FOLLOWERS_AT_HAND, self._most_at_hand)
 
 
 def origin_of(envelope: Envelope) -> Origin:

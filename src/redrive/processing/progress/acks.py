@@ -113,6 +113,11 @@ class AckTracker:
         return offset in self._running
 
     @property
+    def beyond_prefix(self) -> int:
+        """How many offsets were received from the end of the completed prefix on."""
+        return len(self._order)
+
+    @property
     def prefix(self) -> int:
         """The end of the completed prefix; -1 where nothing is known yet."""
         with self._lock:

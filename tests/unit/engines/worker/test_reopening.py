@@ -54,7 +54,7 @@ class Bench:
             open=lambda place, start, producer, _: self.partitions.update(
                 {place: (start, producer)}
             ),
-            rooms=Rooms(App("items"), None, None),  # type: ignore[arg-type]  # -- not strict
+            rooms=Rooms(App("items"), None, None, 1),  # type: ignore[arg-type]  # -- not strict
             close=lambda partition: self.partitions.pop(partition.place),
         )
         start_offsets: Any = SimpleNamespace(

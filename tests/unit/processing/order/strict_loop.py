@@ -98,7 +98,14 @@ class StrictLoop:
         committed = self._progress.committed(places)
         starts = {place: committed.get(place, Position(0)) for place in places}
         rooms = {place: start for place, start in starts.items() if place != SOURCE}
-        self.gate: KeyGate = gate_of(self.app, self.broker, SOURCE, starts[SOURCE].offset, rooms)
+        self.gate: KeyGate = gate_of(
+            self.app,
+            self.broker,
+            SOURCE,
+            starts[SOURCE].offset,
+            rooms,
+            max_in_flight=self.max_in_flight,
+        )
         self.partitions = {
             place: Partition(
                 scope, place, start, delay=self.app.delay_of(place.topic), gate=self.gate

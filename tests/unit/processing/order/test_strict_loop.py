@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from strict_loop import BEHIND, SOURCE, Failing, StrictLoop, strict_app
 
+from redrive import RetryPolicy
+from redrive import envelope as envelopes
+from redrive.record import Write
 from redrive.testing import Simulation
 
 
@@ -13,10 +18,10 @@ def few_at_hand(monkeypatch):
     monkeypatch.setattr("redrive.processing.order.key_gate.FOLLOWERS_AT_HAND", 2)
 
 
-def with_z_at_hand(handler, **options):
+def with_z_at_hand(handler, retry="1m 1h", **options):
     """Followers of z are all that is kept at hand: those of others are kept by their offsets."""
     handler.fails["z0"] = 2
-    loop = StrictLoop(handler, "1m 1h", **options)
+    loop = StrictLoop(handler, retry, **options)
     loop.send("z0")
     loop.turns(2)
     loop.send("z1", "z2")
@@ -135,3 +140,69 @@ def test_that_a_partition_waits_is_said_once_for_each_key(caplog):
     assert handler.done == [f"a{number}" for number in range(9)]
     assert caplog.text.count("max_behind") == 1
     assert str(SOURCE) in caplog.text
+
+
+def replayed_behind_one_that_fails_again(loop, handler, count):
+    """Letters of one key are replayed; the first fails, and hops to the end of the same room."""
+    loop.send(*(f"k{number}" for number in range(count)))
+    loop.turns(count, fetch=5)
+    handler.done.clear()
+    handler.fails["k0"] = 1
+    loop.replay(loop.broker.records("orders"), "items.retry.5m")
+    loop.turns(12, each=30_000, fetch=5)
+
+
+def test_a_room_full_of_what_waits_for_a_record_further_on_in_it_is_read_on():
+    handler = Failing()
+    loop = StrictLoop(handler, RetryPolicy.every("5m", until="7d"), max_in_flight=30, latency=0)
+    replayed_behind_one_that_fails_again(loop, handler, 60)
+    loop.turns(60, each=60_000, fetch=5)
+    assert handler.done == [f"k{number}" for number in range(60)]
+    assert not loop.left
+
+
+def test_it_is_read_on_after_a_restart_too():
+    handler = Failing()
+    loop = StrictLoop(handler, RetryPolicy.every("5m", until="7d"), max_in_flight=30, latency=0)
+    replayed_behind_one_that_fails_again(loop, handler, 60)
+    loop.restart()
+    loop.turns(60, each=60_000, fetch=5)
+    assert handler.done == [f"k{number}" for number in range(60)]
+    assert not loop.left
+
+
+def test_those_that_wait_for_one_key_do_not_fill_its_room_however_little_may_be_in_flight():
+    handler = Failing(a0=2, b0=1)
+    loop = StrictLoop(handler, "1m 24h", max_in_flight=20)
+    loop.send("a0", "b0", *(f"a{number:02}" for number in range(1, 60)), "b1")
+    loop.turns(30, fetch=5)
+    loop.turns(60, each=60_000, fetch=5)
+    assert handler.done == ["b0", "b1"]
+
+
+def test_what_is_not_kept_in_memory_does_not_count_as_bytes_in_flight():
+    handler = Failing(a0=9)
+    loop = StrictLoop(handler, "1h 24h", max_in_flight=20)
+    loop.send("a0", *(f"a{number:02}" for number in range(1, 90)))
+    loop.turns(40, fetch=5)
+    room = loop.partitions[BEHIND]
+    assert room.in_flight == 5
+    assert 5 * 400 <= room.bytes_in_flight < 5 * 700
+
+
+def test_a_copy_that_was_put_off_is_dropped_when_another_one_counts(few_at_hand):
+    handler = Failing(a0=2)
+    loop = with_z_at_hand(handler, retry="1m 1h 24h")
+    loop.send("a0")
+    loop.turns(1)
+    loop.send("a1")
+    loop.turns(3)
+    follower = loop.broker.records(BEHIND.topic)[-1]
+    assert follower.value == b"a1"
+    # A worker that was taken for dead had run it, and writes so late that it has failed.
+    later = replace(envelopes.parse(follower.headers), attempt=2)
+    copy = Write("items.retry.1m", follower.key, follower.value, later.headers(()), 0)
+    loop.broker.publish([copy])
+    loop.turns(400, each=30_000)
+    assert handler.of("a") == ["a0", "a1"]
+    assert b"a" not in loop.gate.keys
