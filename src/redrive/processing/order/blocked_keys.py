@@ -25,10 +25,14 @@ wait, has to wait until there is room behind them, or is one that waits there al
 
 
 class Origin(NamedTuple):
-    """Which record it is: its offset in the source, and by which operation it was driven again."""
+    """Which record it is: its offset in the source, and by which operation it was driven again.
+
+    And when it was written: in a topic that was deleted and made again, another has its offset.
+    """
 
     offset: int
     operation: str = ""
+    timestamp: int = 0
 
 
 class Spot(NamedTuple):
@@ -143,12 +147,12 @@ class BlockedKeys:
 
     # The source
 
-    def fresh(self, key: bytes, spot: Spot) -> Fresh:
+    def fresh(self, key: bytes, spot: Spot, timestamp: int = 0) -> Fresh:
         """What a record does that was read there, in the source."""
         found = self._keys.get(key)
         if found is None:
             return "run"
-        origin = Origin(spot.offset)
+        origin = Origin(spot.offset, "", timestamp)
         if origin in found.entries:
             self._leave(key, found, spot, origin)
             return "copy"
@@ -330,7 +334,7 @@ class BlockedKeys:
         if entry.expected is not None and stage >= entry.expected:
             entry.expected = None
         if origin.operation:
-            self.lets_go(key, Origin(origin.offset))
+            self.lets_go(key, origin._replace(operation=""))
         self.changed.add(key)
 
     def _is_over(self, origin: Origin) -> bool:

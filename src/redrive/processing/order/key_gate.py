@@ -89,11 +89,15 @@ class KeyGate:
         key = work.record.key
         if key is None or (key not in self.keys and key not in self._too_many):
             return False
-        decided = self.keys.fresh(key, Spot(self._source, work.offset))
+        decided = self._decided(key, work)
         if decided != "copy" and (decided == "wait" or key in self._too_many):
             self._waits(key, work)
             return True
         return self._takes(key, work, decided, report)
+
+    def _decided(self, key: bytes, work: Work) -> Fresh:
+        spot = Spot(self._source, work.offset)
+        return self.keys.fresh(key, spot, work.record.timestamp or 0)
 
     def _takes(self, key: bytes, work: Work, decided: Fresh, report: Report) -> bool:
         if decided == "copy":
@@ -233,7 +237,7 @@ class KeyGate:
     def _take_up_waiting(self, key: bytes, lanes: Lanes, report: Report) -> None:
         waiting = self._too_many.get(key)
         while waiting:
-            decided = self.keys.fresh(key, Spot(self._source, waiting[0].offset))
+            decided = self._decided(key, waiting[0])
             if decided == "wait":
                 return
             work = waiting.popleft()
@@ -252,13 +256,12 @@ class KeyGate:
                 let_go.popleft()
                 continue
             work = self._taken(key, spot)
-            station = self._stations[spot.room]
-            if work is None:
+            if work is None:  # not read, or not due yet
                 self._read_again(spot)
                 return
             let_go.popleft()
             self._in_lanes.setdefault(key, {})[spot] = work
-            station.lanes.add(work)
+            self._stations[spot.room].lanes.add(work)
         del self._let_go[key]
 
     # How it is kept
@@ -325,7 +328,7 @@ class KeyGate:
 
 def origin_of(envelope: Envelope) -> Origin:
     """Which record it is."""
-    return Origin(envelope.origin_offset, envelope.operation or "")
+    return Origin(envelope.origin_offset, envelope.operation or "", envelope.origin_timestamp or 0)
 
 
 def stage_of(envelope: Envelope) -> Stage:
