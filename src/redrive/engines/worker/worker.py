@@ -166,7 +166,7 @@ class Worker:
             on_death=self._fate.on_death,
             waiting=self._waiting_for_topics,
             on_topics=self._on_topics,
-            on_growth=lambda: self.member.loop.ask(self.member.join),
+            on_growth=lambda: self.member.loop.ask(self.member.read_new_topics),
             on_missing=self._on_missing,
         )
         self._one_core: OneCore | None = None
