@@ -16,7 +16,7 @@ from redrive.numbers import counted
 from redrive.processing.order.blocked_keys import BlockedKeys, Spot
 from redrive.processing.order.key_gate import KeyGate, origin_of, stage_of
 from redrive.processing.progress import done_beyond
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
 from redrive.tuning import MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
@@ -48,6 +48,16 @@ def too_few(app: App, partitions: int, counts: Mapping[str, int]) -> dict[str, i
     """The app's rooms that have fewer partitions than that, with how many they have."""
     needed = {topic: counts.get(topic, 0) for topic in (*app.delay_topics, app.behind_topic)}
     return {topic: count for topic, count in needed.items() if count < partitions}
+
+
+def beyond_source(app: App, partitions: int, counts: Mapping[str, int]) -> list[TopicPartition]:
+    """Partitions of rooms that have the number of no source partition: nobody reads them.
+
+    They are none's rather than one's by some other rule: if the source topic grew, two workers
+    would have them for a while.
+    """
+    waiting = {topic: counts[topic] for topic in app.waiting_topics(counts)}
+    return [place for place in partitions_of(waiting) if place.partition >= partitions]
 
 
 def gate_of(
