@@ -47,8 +47,9 @@ FOLLOWERS_LET_GO: Final = 100
 """Records of one key that are in their lane at once after they have waited. Larger: more are taken
 out again if the first of them fails. Smaller: more steps for the same."""
 FOLLOWERS_AT_HAND: Final = 1_000
-"""Records per partition that wait behind others in memory; those beyond are read again when they
-may run. Larger: memory. Smaller: more is read twice."""
+"""Records per partition that wait behind others in memory, or a quarter of `max_in_flight`, if that
+is less; those beyond are read again when they may run. Larger: memory. Smaller: more is read
+twice."""
 LONG_RUNNING: Final = 30.0
 """Seconds after which a running handler is logged, then each time after twice as long. Larger: a
 handler that hangs is noticed later. Smaller: lines about handlers that are only slow."""

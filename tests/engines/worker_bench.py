@@ -169,7 +169,7 @@ class Bench:
         self.meanwhile: Callable[[], None] = lambda: None
         self.assignment = Assignment(
             app=app,
-            topics=["t"],
+            topics=SimpleNamespace(shared_out=["t"]),  # type: ignore[arg-type]  # -- likewise
             scope=self.scope,
             dispatcher=self.dispatcher,
             delivering=self.delivering,
@@ -177,7 +177,7 @@ class Bench:
                 fence_off=lambda _: {}, find=self._find
             ),
             counting=self.counting,
-            rooms=Rooms(app, None, None),  # type: ignore[arg-type]  # -- the order is not strict
+            rooms=Rooms(app, None, None, 1),  # type: ignore[arg-type]  # -- the order is not strict
             revoke_wait=0,
             on_trouble=self._raise,
             on_postponed=self.postponed.extend,

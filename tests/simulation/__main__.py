@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from simulation.plan import Plan, drawn
+from simulation.plan import Plan, drawn, strict
 from simulation.run import Result, run
 from simulation.shrinking import kind_of, shrunk
 from simulation.spark import walk
@@ -24,8 +24,11 @@ def main() -> int:
             Plan.of_json(Path(given.plan).read_text()), shrink=given.shrink, verbose=given.verbose
         )
     if given.seed is not None:
-        return _again(drawn(given.seed), shrink=given.shrink, verbose=given.verbose)
-    return _many(range(given.first, given.first + given.seeds), stop=given.stop)
+        plan = strict(drawn(given.seed)) if given.strict else drawn(given.seed)
+        return _again(plan, shrink=given.shrink, verbose=given.verbose)
+    return _many(
+        range(given.first, given.first + given.seeds), stop=given.stop, strictly=given.strict
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -36,6 +39,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--plan", help="a file with a plan, as --shrink prints it")
     parser.add_argument("--shrink", action="store_true", help="cut a plan down that fails")
     parser.add_argument("--verbose", action="store_true", help="print all that happens")
+    parser.add_argument("--strict", action="store_true", help="all in strict order")
     parser.add_argument("--stop", action="store_true", help="end at the first seed that fails")
     return parser.parse_args()
 
@@ -53,12 +57,12 @@ def _again(plan: Plan, *, shrink: bool, verbose: bool) -> int:
     return 1 if result.violation or spark else 0
 
 
-def _many(seeds: range, *, stop: bool) -> int:
+def _many(seeds: range, *, stop: bool, strictly: bool) -> int:
     began, failed = time.monotonic(), []
     faults: Counter[str] = Counter()
     hours = steps = ran = 0.0
     for seed in seeds:
-        result = run(drawn(seed))
+        result = run(strict(drawn(seed)) if strictly else drawn(seed))
         ran += 1
         hours += result.seconds / 3600
         steps += result.steps

@@ -82,6 +82,8 @@ class History:
         self.copies: dict[str, Counter[bytes]] = defaultdict(Counter)
         """Of each topic but the sources, how often each value was written."""
         self.parked: dict[bytes, list[tuple[TopicPartition, int, float]]] = defaultdict(list)
+        self.behind: dict[bytes, list[tuple[TopicPartition, int]]] = defaultdict(list)
+        """In strict order, where each waits behind others."""
         self.calls: dict[bytes, list[Call]] = defaultdict(list)
         self.running: list[Call] = []
         self.done: set[bytes] = set()
@@ -122,6 +124,8 @@ class History:
         if topic in self.plan.delay_topics:
             place = TopicPartition(topic, partition)
             self.parked[value].append((place, offset, self.world.now))
+        elif topic in self.plan.rooms:
+            self.behind[value].append((TopicPartition(topic, partition), offset))
         elif topic == "out" and self.plan.delivery == "transaction":
             self._check_once(value)
         elif topic == self.plan.dead_topic:
@@ -196,9 +200,13 @@ class History:
             self.fail("torn", f"{record.place} has {record.value!r} for the key {record.key!r}")
         elif attempt > 1:
             self._check_early(call)
+        elif self.plan.is_strict:
+            pass
         elif epoch is not None and not entry.gone:
             self._check_order(call, entry, epoch)
             self._check_again(call, epoch)
+        if self.plan.is_strict and entry is not None and not entry.gone:
+            self._check_strictly(call, entry)
         self._check_alone(call)
         self._say(f"{process.name} calls {uid!r} {place}@{call.offset} {call.key!r} try {tries}")
         self.calls[uid].append(call)
@@ -220,6 +228,34 @@ class History:
                     f"{call.place}@{call.offset} of {call.key!r} begins, @{offset} is undecided",
                 )
                 return
+
+    def _check_strictly(self, call: Call, entry: Entry) -> None:
+        """All before it of its key have come to their end, whatever has happened to them."""
+        for offset, other in self.sources[entry.place].items():
+            if offset < entry.offset and other.key == entry.key and not self._has_ended(other):
+                self.fail(
+                    "overtaken",
+                    f"{entry.place}@{entry.offset} of {entry.key!r} begins, @{offset}"
+                    f" ({other.behaviour}) has not ended",
+                )
+                return
+        for each in self.running:
+            same = each.process is call.process and each.key == call.key
+            where = self.entries[each.uid].place
+            if same and where == entry.place and not self._is_given_up(each):
+                self.fail("side by side", f"{call.uid!r} beside {each.uid!r} of its key")
+
+    def _has_ended(self, entry: Entry) -> bool:
+        calls = self.calls[entry.uid]
+        failures = sum(map(self._has_failed, calls))
+        return (
+            entry.gone
+            or entry.uid in self.done
+            or self._is_done(entry.uid)
+            or failures > self.plan.parks
+            or bool(self.copies[self.plan.dead_topic][entry.uid])
+            or (entry.behaviour in ("bury", "spoilt") and any(each.how for each in calls))
+        )
 
     def _is_excused(self, other: Entry, call: Call) -> bool:
         """Whether its time was over, or the handler has both at once."""
@@ -253,7 +289,7 @@ class History:
         ]
         if len(here) >= self.plan.concurrency and self.plan.form not in ("batch", "manual"):
             self.fail("too many", f"{len(here) + 1} handlers at once")
-        if self.plan.ordering == "unordered" or call.attempt > 1:
+        if self.plan.ordering in ("unordered", "strict") or call.attempt > 1:
             return
         for each in here:
             same = each.key == call.key or self.plan.ordering == "partition"
@@ -332,11 +368,15 @@ class History:
                 entry = self.sources[place].get(offset)
                 if entry is not None and not entry.gone and self._was_there(place, entry):
                     self._check_durable(entry, place, offset)
-        elif place.topic in self.plan.delay_topics:
-            for uid, copies in self.parked.items():
-                for where, offset, _ in copies:
+        elif place.topic in self.plan.rooms:
+            for uid in dict.fromkeys([*self.parked, *self.behind]):
+                for where, offset in self._waits(uid):
                     if where == place and offset in passed and uid in self.entries:
                         self._check_durable(self.entries[uid], place, offset)
+
+    def _waits(self, uid: bytes) -> list[tuple[TopicPartition, int]]:
+        """Where copies of a record were written that wait."""
+        return [*((where, at) for where, at, _ in self.parked[uid]), *self.behind[uid]]
 
     def _was_there(self, place: TopicPartition, entry: Entry) -> bool:
         """Not of a topic that was made again: a late commit of the one before says nothing."""
@@ -353,7 +393,7 @@ class History:
             return
         waits = [
             (where, at)
-            for where, at, _ in self.parked[uid]
+            for where, at in self._waits(uid)
             if not self._is_passed(where, at) and (where, at) != (place, offset)
         ]
         if not waits:

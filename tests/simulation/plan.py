@@ -76,6 +76,21 @@ class Plan:
         return {f"{APP}.retry.{delay}": milliseconds(delay) for delay in self.delays.split()}
 
     @property
+    def rooms(self) -> tuple[str, ...]:
+        """The topics in which records wait."""
+        return (*self.delay_topics, *([f"{APP}.retry.behind"] if self.is_strict else []))
+
+    @property
+    def is_strict(self) -> bool:
+        return self.ordering == "strict"
+
+    @property
+    def at_hand(self) -> tuple[int, int]:
+        """In strict order, how many wait in memory, and how many of a key are let go at once."""
+        chances = random.Random(self.seed)
+        return chances.choice([1, 3, 1000]), chances.choice([1, 3, 100])
+
+    @property
     def parks(self) -> int:
         """How many failures of one record are retried, at least."""
         return len(self.delays.split())
@@ -267,3 +282,19 @@ class Drawn:
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
     return Drawn(seed).plan()
+
+
+def strict(plan: Plan) -> Plan:
+    """The same in strict order, as far as that is not refused."""
+    behaviours = {"text": "done"} if plan.form == "batch" else {}
+    return replace(
+        plan,
+        ordering="strict",
+        form="plain" if plan.form == "batch" else plan.form,
+        delivery="at-least-once" if plan.delivery == "transaction" else plan.delivery,
+        first="in place" if plan.first == "give back" else plan.first,
+        records=tuple(
+            replace(each, behaviour=behaviours.get(each.behaviour, each.behaviour))
+            for each in plan.records
+        ),
+    )

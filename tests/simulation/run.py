@@ -15,6 +15,8 @@ from redrive.engines.worker import worker as engine
 from redrive.engines.worker.options import Options
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
+from redrive.processing.order import key_gate
+from redrive.processing.order.blocked_keys import BlockedKeys
 from redrive.record import TopicPartition, Write
 from simulation.cluster import Cluster
 from simulation.history import Entry, History
@@ -117,7 +119,7 @@ class Run:
     def go(self) -> Result:
         """Run it to its end."""
         Running.world, Connected.cluster = self.world, self.cluster
-        with self._log_lines(), patched():
+        with self._log_lines(), patched(), _windows(self.plan):
             self._prepare()
             try:
                 self._drive()
@@ -172,6 +174,8 @@ class Run:
             broker.create(topic, plan.partitions)
         for topic in plan.delay_topics:
             broker.create(topic, plan.partitions, {"message.timestamp.type": "LogAppendTime"})
+        for topic in set(plan.rooms) - set(plan.delay_topics):
+            broker.create(topic, plan.partitions)
         cluster = self.cluster
         cluster.latency = plan.latency
         cluster.lose_answers = plan.lose_answers
@@ -247,7 +251,7 @@ class Run:
         if self.history.unresolved() or running:
             return False
         broker, committed = self.cluster.broker, self.cluster.committed(APP)
-        for topic in (*self.plan.sources, *self.plan.delay_topics):
+        for topic in (*self.plan.sources, *self.plan.rooms):
             for number in range(broker.partitions(topic)):
                 place = TopicPartition(topic, number)
                 if committed.get(place, Position(-1)).offset < broker.bounds(place)[1]:
@@ -258,7 +262,7 @@ class Run:
         broker, committed = self.cluster.broker, self.cluster.committed(APP)
         behind = [
             f"{place} at {committed.get(place, Position(-1)).offset} of {broker.bounds(place)[1]}"
-            for topic in (*self.plan.sources, *self.plan.delay_topics)
+            for topic in (*self.plan.sources, *self.plan.rooms)
             for number in range(broker.partitions(topic))
             if committed.get(place := TopicPartition(topic, number), Position(-1)).offset
             < broker.bounds(place)[1]
@@ -307,7 +311,7 @@ class Run:
         self.cluster.coordinator_until = self.world.now + fault.seconds
 
     def _leaderless(self, fault: Fault) -> None:
-        topics = [*self.plan.sources, "out", self.plan.dead_topic, *self.plan.delay_topics]
+        topics = [*self.plan.sources, "out", self.plan.dead_topic, *self.plan.rooms]
         place = TopicPartition(topics[fault.which % len(topics)], 0)
         self.cluster.leaderless[place] = self.world.now + fault.seconds
 
@@ -375,6 +379,19 @@ class Run:
     def _clock(self, fault: Fault) -> None:
         by = int(fault.seconds * 1000) * (1 if fault.which % 2 else -1)
         self._place(fault).process.clock_ahead += by
+
+
+@contextmanager
+def _windows(plan: Plan) -> Iterator[None]:
+    """In strict order, less is at hand than in life: all that comes of it happens often."""
+    ahead: dict[str, Any] = BlockedKeys.__init__.__kwdefaults__
+    before = key_gate.FOLLOWERS_AT_HAND, ahead["ahead"]
+    if plan.is_strict:
+        key_gate.FOLLOWERS_AT_HAND, ahead["ahead"] = plan.at_hand
+    try:
+        yield
+    finally:
+        key_gate.FOLLOWERS_AT_HAND, ahead["ahead"] = before
 
 
 class _Lines(logging.Handler):

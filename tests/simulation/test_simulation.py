@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.plan import Plan, drawn
+from simulation.plan import Plan, drawn, strict
 from simulation.run import run
 from simulation.spark import walk
 
@@ -19,6 +19,13 @@ def test_all_promises_are_kept(first):
     for seed in range(first, first + 10):
         result = run(drawn(seed))
         assert result.violation is None, f"make simulate SEED={seed}"
+
+
+@pytest.mark.parametrize("first", range(10, 50, 10))
+def test_all_promises_are_kept_in_strict_order(first):
+    for seed in range(first, first + 10):
+        result = run(strict(drawn(seed)))
+        assert result.violation is None, f"make simulate SEED={seed} ARGS=--strict"
 
 
 def test_all_promises_are_kept_by_planner_and_tasks():

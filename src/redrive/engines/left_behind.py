@@ -48,15 +48,23 @@ def waiting(
     user may not read their offsets, it is how many records there are.
     """
     found = dict.fromkeys(topics, 0)
-    if not topics:
-        return found
-    places = partitions_of(topics)
+    for place, records in waiting_in(groups, partitions_of(topics), settings, admin).items():
+        found[place.topic] += records
+    return found
+
+
+def waiting_in(
+    groups: Collection[str], places: Collection[TopicPartition], settings: Settings, admin: Admin
+) -> dict[TopicPartition, int]:
+    """The same of some partitions."""
+    if not places:
+        return {}
     at = _offsets(groups, places, settings, admin)
     with closing(KafkaLog(settings, next(iter(groups)), admin=admin)) as log:
-        for place, (begin, end) in log.all_bounds(places).items():
-            done = at[place].offset if place in at else begin
-            found[place.topic] += max(0, end - max(begin, done))
-    return found
+        return {
+            place: max(0, end - max(begin, at[place].offset if place in at else begin))
+            for place, (begin, end) in log.all_bounds(places).items()
+        }
 
 
 def sentence(app: App, topic: str, records: int) -> str:

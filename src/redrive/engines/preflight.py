@@ -12,7 +12,7 @@ from redrive.choices import Engine
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.engines import database, left_behind
 from redrive.engines.renamed import Names, moved, sentence, unread, unread_before
-from redrive.engines.waiting_rooms import too_few
+from redrive.engines.waiting_rooms import beyond_source, too_few
 from redrive.errors import NotReadyError, RedriveError
 from redrive.kafka.admin import Admin, pause
 from redrive.kafka.errors import BrokerError
@@ -20,6 +20,7 @@ from redrive.kafka.granted import granted
 from redrive.kafka.groups import members_of
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import load_app
+from redrive.numbers import counted
 from redrive.permissions import Granted, lacking, permissions
 from redrive.topics import topic_names
 from redrive.tuning import MEMBERS_GONE_WITHIN, MEMBERS_LOOK_EVERY, START_PATIENCE
@@ -64,7 +65,7 @@ def check(
             raise NotReadyError(_missing(app, missing, target))
         if engine == "spark":
             wait_for_workers(admin, app.name)
-        _check_rooms(app, admin, target)
+        _check_rooms(app, settings, admin, target)
         topics = [*app.handlers, *app.delay_topics]
         seen = KafkaTopics(settings, admin=admin).visible_settings(topics)
         ready = _check_more(app, settings, seen, target)
@@ -78,7 +79,7 @@ def check(
     return ready
 
 
-def _check_rooms(app: App, admin: Admin, target: str) -> None:
+def _check_rooms(app: App, settings: Settings, admin: Admin, target: str) -> None:
     """In strict order, records wait in the partition that has the number of their own."""
     if app.ordering != "strict":
         return
@@ -89,6 +90,15 @@ def _check_rooms(app: App, admin: Admin, target: str) -> None:
         raise NotReadyError(
             f"the order of {app.name} is strict, so that its topics need {most} partitions, as its"
             f" source topic has: {listed}; run `redrive topics {target} --apply`"
+        )
+    groups = (app.name,) if app.was is None else (app.was, app.name)
+    nobodys = left_behind.waiting_in(groups, beyond_source(app, most, counts), settings, admin)
+    if left := {place: records for place, records in nobodys.items() if records}:
+        listed = ", ".join(f"{counted(n, 'record')} in {place}" for place, n in left.items())
+        raise NotReadyError(
+            f"the order of {app.name} is strict, and {next(iter(app.handlers))} has only"
+            f" {counted(most, 'partition')}: nobody would read {listed}. Run it with another"
+            " `ordering=` until they have ended"
         )
 
 

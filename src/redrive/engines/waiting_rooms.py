@@ -16,7 +16,8 @@ from redrive.numbers import counted
 from redrive.processing.order.blocked_keys import BlockedKeys, Spot
 from redrive.processing.order.key_gate import KeyGate, origin_of, stage_of
 from redrive.processing.progress import done_beyond
-from redrive.record import TopicPartition
+from redrive.record import TopicPartition, partitions_of
+from redrive.tuning import MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -49,12 +50,24 @@ def too_few(app: App, partitions: int, counts: Mapping[str, int]) -> dict[str, i
     return {topic: count for topic, count in needed.items() if count < partitions}
 
 
+def beyond_source(app: App, partitions: int, counts: Mapping[str, int]) -> list[TopicPartition]:
+    """Partitions of rooms that have the number of no source partition: nobody reads them.
+
+    They are none's rather than one's by some other rule: if the source topic grew, two workers
+    would have them for a while.
+    """
+    waiting = {topic: counts[topic] for topic in app.waiting_topics(counts)}
+    return [place for place in partitions_of(waiting) if place.partition >= partitions]
+
+
 def gate_of(
     app: App,
     log: Log,
     source: TopicPartition,
     start: int,
     rooms: Mapping[TopicPartition, Position],
+    *,
+    max_in_flight: int = MAX_IN_FLIGHT,
 ) -> KeyGate:
     """The gate of a source partition that is read from `start` on, by what waits in its rooms."""
     keys = BlockedKeys(
@@ -66,7 +79,7 @@ def gate_of(
         for offset, key, envelope in _waiting(log, room, position):
             if (envelope.origin_topic, envelope.origin_partition) == source:
                 keys.found(Spot(room, offset), key, origin_of(envelope), stage_of(envelope))
-    return KeyGate(app, source, keys)
+    return KeyGate(app, source, keys, max_in_flight=max_in_flight)
 
 
 def _waiting(

@@ -96,6 +96,8 @@ class PartitionProcessor:
         if self._given_back.goes_back:
             return None
         report = Report()
+        if records:
+            self._given_back.note_read(records[-1].offset + 1)
         wanted = self.tracker.receive(list(map(_offset, records)))
         if len(wanted) != len(records):
             keep = set(wanted)
@@ -147,6 +149,7 @@ class PartitionProcessor:
         report = Report()
         held = [work for work in self._lanes.waiting() if self._reception.is_held(work)]
         self._lanes.take_out(held)
+        held += self._held_by_key()
         for each in held:  # due by now, and not begun with
             self._reception.release(each, now, now, report)
         undecided = deque(self._delay_queue.take_all())
@@ -159,6 +162,16 @@ class PartitionProcessor:
             for work, due in undecided:
                 self._delay_queue.add(work, due)
         return report
+
+    def _held_by_key(self) -> list[Work]:
+        """Those that operators hold, of what waits for its key."""
+        if self.gate is None:
+            return []
+        waiting = self.gate.held(self.partition)
+        held = [work for work in waiting if self._reception.is_held(work)]
+        for work in held:
+            self.gate.lets_out(self.partition, work)
+        return held
 
     def next_due(self) -> int | None:
         """When `due` has something to do; None: not by itself."""

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from redrive import App, RetryPolicy
-from redrive.engines import left_behind
+from redrive.engines import left_behind, preflight
+from redrive.errors import NotReadyError
 from redrive.kafka.errors import NotAllowedError
 from redrive.ports import Position
 from redrive.processing.progress.notes import TOPIC, with_note
@@ -90,3 +91,21 @@ def test_without_the_right_to_read_offsets_all_records_of_a_delay_topic_count(gr
     groups["shop"] = {FORMER: ours(8), RETURNS: ours(7)}
     groups.hidden = "shop"
     assert found(shop()) == {"shop.retry.9s": END}
+
+
+def check_rooms(committed: int, groups: Groups) -> None:
+    groups["shop"] = {TopicPartition("shop.retry.5s", 1): ours(committed)}
+    admin = SimpleNamespace(
+        partitions=lambda: {"orders": 1, "shop.retry.5s": 2, "shop.retry.behind": 1}
+    )
+    app = shop(ordering="strict")
+    preflight._check_rooms(app, None, admin, "shop:app")  # type: ignore[arg-type]  # -- fakes
+
+
+def test_in_strict_order_what_waits_in_rooms_of_no_source_partition_is_refused_at_start(groups):
+    with pytest.raises(NotReadyError, match=r"nobody would read 3 records in shop.retry.5s\[1\]"):
+        check_rooms(END - 3, groups)
+
+
+def test_in_strict_order_rooms_of_no_source_partition_may_be_empty(groups):
+    check_rooms(END, groups)

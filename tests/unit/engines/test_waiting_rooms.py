@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from redrive import App, RetryPolicy
-from redrive.engines.waiting_rooms import gate_of, rooms_of, too_few
+from redrive.engines.waiting_rooms import beyond_source, gate_of, rooms_of, too_few
 from redrive.kafka.errors import BrokerError
 from redrive.ports import Position
 from redrive.processing.progress import done_beyond
@@ -61,3 +61,8 @@ def test_what_is_of_another_partition_blocks_nobody_here():
         sim.broker.grow("orders", 2)
         keys = gate_of(sim.app, sim.broker, elsewhere, 0, {DELAY: Position(0)}).keys
         assert not keys
+
+
+def test_partitions_of_rooms_beyond_those_of_the_source_are_nobodys():
+    counts = {"orders": 2, "items.retry.5m": 3, "items.retry.behind": 2, "x.retry.5m": 9}
+    assert beyond_source(strict_app(), 2, counts) == [TopicPartition("items.retry.5m", 2)]

@@ -6,8 +6,11 @@ import logging
 from random import Random
 
 import pytest
+from strict_loop import written_by_operator
 
 from redrive import App, Bury, InPlace, Retry, RetryPolicy
+from redrive.ports import Position
+from redrive.record import TopicPartition
 from redrive.testing import Simulation
 
 
@@ -264,6 +267,44 @@ def test_what_operators_hold_keeps_those_behind_it_waiting():
         sim.steering.release([rule])
         sim.run_until_empty()
         assert handler.done == ["a0", "a1"]
+
+
+def test_a_hold_is_obeyed_by_what_is_due_and_waits_for_its_key():
+    from redrive.dead import Match
+
+    handler = Handler()
+    with Simulation(app_of(handler)) as sim:
+        send(sim, "o0", "o1", "o2")
+        handler.done.clear()
+        handler.fails["o0"] = 2
+        now = sim.clock.now()
+        copies = [
+            written_by_operator(record, "items.retry.5m", "op", now)
+            for record in sim.sent("orders")
+        ]
+        sim.broker.publish(copies)
+        sim.advance("11m")  # the first has failed twice; the others are due, and wait for it
+        rule = sim.steering.hold(Match(topics=("items.retry.5m",)))
+        sim.advance("2h")
+        assert handler.done == ["o0"]
+        sim.steering.release([rule])
+        sim.run_until_empty()
+        assert handler.done == ["o0", "o1", "o2"]
+
+
+def test_a_record_of_a_recreated_topic_is_no_copy_of_one_that_had_its_offset_before():
+    handler = Handler(old=2)
+    with Simulation(app_of(handler, RetryPolicy("1h 1h"))) as sim:
+        sim.send("orders", "old", key="k")
+        sim.run()
+        sim.advance("1s")
+        sim.broker.delete("orders")
+        sim.broker.create("orders", 1)
+        sim.broker.progress("items").commit({TopicPartition("orders", 0): Position(0)})
+        sim.crash()
+        sim.send("orders", "new", key="k")
+        sim.run_until_empty()
+        assert handler.done == ["old", "new"]
 
 
 @pytest.mark.parametrize("seed", range(12))

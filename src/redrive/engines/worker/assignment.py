@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from redrive.engines.worker.delivery_thread import DeliveryThread
     from redrive.engines.worker.rooms import Rooms
     from redrive.engines.worker.start_offsets import StartOffsets
+    from redrive.engines.worker.subscription import Subscription
     from redrive.kafka.transactional_producer import TransactionalProducer
     from redrive.processing.calls.scope import Scope
     from redrive.processing.dispatcher import Dispatcher
@@ -43,7 +44,7 @@ class Assignment:
         self,
         *,
         app: App,
-        topics: Collection[str],
+        topics: Subscription,
         scope: Scope,
         dispatcher: Dispatcher,
         delivering: DeliveryThread,
@@ -61,8 +62,8 @@ class Assignment:
         self.ends: dict[TopicPartition, int] = {}
         """Where partitions end that must not be read further."""
         self.foreign: set[TopicPartition] = set()
-        """Partitions that the group assigned although nobody here subscribes to their topics: they
-        are neither read nor committed."""
+        """Partitions that the group assigned although nobody here subscribes to their topics: as
+        such they are neither read nor committed."""
         self.commits: Commits
         self._app = app
         self._topics = topics
@@ -84,12 +85,14 @@ class Assignment:
         """Partitions come: they begin at what was committed."""
         self._counting.rebalances["assigned"] += 1
         self.settled = True
+        strangers = frozenset(self.foreign)
         found, foreign = self._sorted_out(places(assigned))
         log.info("assigned: %s", ", ".join(map(str, found)) or "nothing more")
         try:
             with attending(self._meanwhile, every=FINISH_LOOK_EVERY, name="redrive-assigned"):
                 producers = self._start_offsets.fence_off(found)
-                starts = self._start_offsets.find([*found, *self.rooms.of(found)])
+                ready, roomless = self.rooms.of(found)
+                starts = self._start_offsets.find(ready)
                 gates = self.rooms.gates(starts)
         except RedriveError as error:
             if isinstance(error, BrokerError) and not isinstance(error, NotAllowedError):
@@ -102,19 +105,24 @@ class Assignment:
                 self._on_trouble(error)
                 consumer.incremental_unassign(assigned)
             return
+        # What the group assigned before, against its members' wishes, may be a room now.
+        if taken := [kafkas(place) for place in starts if place in strangers]:
+            consumer.incremental_unassign(taken)
+        unread = [kafkas(place) for place in (*foreign, *roomless) if place not in starts]
         consumer.incremental_assign(
-            [kafkas(place, Position(start.offset)) for place, start in starts.items()] + foreign
+            [kafkas(place, Position(start.offset)) for place, start in starts.items()] + unread
         )
-        consumer.pause(foreign)
+        consumer.pause(unread)
         # librdkafka remembers that a partition was paused, also when it was away meanwhile.
         consumer.resume([kafkas(place) for place in starts])
         for place, start in starts.items():
             self.open(place, start, producers.get(place), gates.get(place))
+        if roomless:
+            self._on_postponed(roomless)
 
     def on_revoke(self, consumer: Any, revoked: list[Any]) -> None:
         """Partitions go: end what runs, commit, forget."""
         self._counting.rebalances["revoked"] += 1
-        self.foreign.difference_update(places(revoked))
         found = self._with_rooms(revoked)
         log.info("revoked: %s", ", ".join(str(each.place) for each in found) or "nothing")
         self.finish(found, self.revoke_wait)
@@ -126,7 +134,6 @@ class Assignment:
         """Others have them already: whatever was under way no longer counts."""
         self._counting.rebalances["lost"] += 1
         self.settled = False
-        self.foreign.difference_update(places(gone))
         found = self._with_rooms(gone)
         log.warning("lost: %s", ", ".join(str(each.place) for each in found) or "nothing")
         for each in found:
@@ -135,13 +142,15 @@ class Assignment:
 
     def _with_rooms(self, going: list[Any]) -> list[Partition]:
         """What is here of partitions that go, and of those that follow them."""
-        all_of_them = self.rooms.with_followers(places(going), self.partitions)
+        ours = [place for place in places(going) if place not in self.foreign]
+        self.foreign.difference_update(places(going))
+        all_of_them = self.rooms.with_followers(ours, self.partitions)
         return [each for place in all_of_them if (each := self.partitions.get(place))]
 
-    @staticmethod
-    def _and_rooms(going: list[Any], found: list[Partition]) -> list[Any]:
-        named = set(places(going))
-        return [*going, *(kafkas(each.place) for each in found if each.place not in named)]
+    def _and_rooms(self, going: list[Any], found: list[Partition]) -> list[Any]:
+        """What goes and what follows it, but for what is still here as a room of another."""
+        named = dict.fromkeys([*places(going), *(each.place for each in found)])
+        return [kafkas(place) for place in named if place not in self.partitions]
 
     # What they are made of
 
@@ -208,8 +217,11 @@ class Assignment:
         self._delivering.forget(each)
         self.partitions.pop(each.place, None)
 
-    def _sorted_out(self, assigned: list[TopicPartition]) -> tuple[list[TopicPartition], list[Any]]:
-        """Those to be read, and in librdkafka's words those that are not: see `rejoining.py`."""
-        foreign = [place for place in assigned if place.topic not in self._topics]
+    def _sorted_out(
+        self, assigned: list[TopicPartition]
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Those to be read, and those that are not: see `rejoining.py`."""
+        shared_out = self._topics.shared_out
+        foreign = [place for place in assigned if place.topic not in shared_out]
         self.foreign.update(foreign)
-        return [place for place in assigned if place not in self.foreign], [*map(kafkas, foreign)]
+        return [place for place in assigned if place not in self.foreign], foreign

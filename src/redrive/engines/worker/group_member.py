@@ -105,6 +105,11 @@ class GroupMember:
             on_lost=self._assignment.on_lost,
         )
 
+    def read_new_topics(self) -> None:
+        """Read delay topics that have come; in strict order, with what they follow."""
+        self.join()
+        self.reopening.take_up_new_rooms()
+
     def rejoin(self) -> None:
         """Leave, also as a static member, and join again: the group shares out again."""
         self._assignment.settled = False

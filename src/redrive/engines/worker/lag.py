@@ -195,6 +195,7 @@ class LagMonitor:
         new = self._topics.grow()
         if new:
             log.info("%s: new; subscribed", ", ".join(new))
+        if new or self._app.ordering == "strict":  # a rebalance may have found them before
             self._on_growth()
 
     def _ends(self) -> Ends:

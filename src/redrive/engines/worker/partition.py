@@ -102,8 +102,15 @@ class Partition:
 
     @property
     def bytes_in_flight(self) -> int:
-        """At most so many: everything from the first record that is not complete."""
-        return self._weights.from_offset(self.tracker.prefix)
+        """At most so many: everything from the first record that is not complete.
+
+        Of a partition that follows another, about so many. One record may wait there for long, and
+        keeps nothing behind it from being done, or from being put off.
+        """
+        found = self._weights.from_offset(self.tracker.prefix)
+        if self.processor.gate is None or self.delay is None:
+            return found
+        return found * self.tracker.in_flight // max(1, self.tracker.beyond_prefix)
 
     def wants_pause(self, most: int, most_bytes: int) -> bool:
         """Whether nothing more should be read now; it goes on at half of the limit."""

@@ -18,6 +18,7 @@ from redrive.tuning import REJOIN_AGAIN_AFTER, STALLED_AFTER
 
 if TYPE_CHECKING:
     from redrive.engines.worker.assignment import Assignment
+    from redrive.engines.worker.subscription import Subscription
     from redrive.kafka.groups import Member
     from redrive.record import TopicPartition
 
@@ -37,7 +38,7 @@ class Rejoining:
     def __init__(
         self,
         name: str | None,
-        topics: Collection[str],
+        topics: Subscription,
         assignment: Assignment,
         *,
         members: Callable[[], list[Member] | None],
@@ -75,7 +76,7 @@ class Rejoining:
         if members is None:
             return
         self.unassigned = Counter(place.topic for place in nobodys(ends, members))
-        topics = frozenset(self._topics)
+        topics = frozenset(self._topics.shared_out)
         why = why_rejoin(self._name, topics, ends, members, balanced=self._balanced)
         self.confirmed = not why
         if why and now - self._rejoined_at >= REJOIN_AGAIN_AFTER:

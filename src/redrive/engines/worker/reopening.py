@@ -81,6 +81,17 @@ class Reopening:
             self._assignment.close(each)
         self.later(rooms.sources([each.place for each in partitions]))
 
+    def take_up_new_rooms(self) -> None:
+        """Take those up again that lack a room, as its topic came later: with all of them."""
+        assignment = self._assignment
+        outgrown = assignment.rooms.outgrown(list(assignment.partitions))
+        if outgrown:
+            log.info("%s: taken up again, with new topics", ", ".join(map(str, outgrown)))
+            places = assignment.rooms.with_followers(outgrown, list(assignment.partitions))
+            partitions = [assignment.partitions[place] for place in places]
+            assignment.finish(partitions, assignment.revoke_wait)
+            self.set_aside(partitions)
+
     def later(self, places: Collection[TopicPartition]) -> None:
         """Take partitions up that are this worker's, in a while."""
         timer = threading.Timer(REOPEN_WAIT, self._loop.ask, [partial(self._begin, places)])
@@ -104,7 +115,8 @@ class Reopening:
         try:
             producers = self._start_offsets.fence_off(places)
             rooms = self._assignment.rooms
-            starts = self._start_offsets.find([*places, *rooms.of(places)])
+            ready, roomless = rooms.of(places)
+            starts = self._start_offsets.find(ready)
             gates = rooms.gates(starts)
         except (DataLossError, NotAllowedError) as error:
             self._on_trouble(error)
@@ -115,6 +127,8 @@ class Reopening:
                 self.later(places)
         else:
             self._loop.ask(partial(self._open, starts, producers, gates))
+            if roomless:
+                self.later(roomless)
 
     def _open(
         self,

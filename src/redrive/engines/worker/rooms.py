@@ -6,10 +6,12 @@ lets go of them with it: so one worker decides about all records of a key, where
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redrive.engines.waiting_rooms import gate_of, rooms_of
+from redrive.kafka.errors import BrokerError
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,23 +21,55 @@ if TYPE_CHECKING:
     from redrive.ports import Position
     from redrive.processing.order.key_gate import KeyGate
 
+log: Final = logging.getLogger("redrive.worker")
+
 
 class Rooms:
     """Which partitions follow which. Of an app without strict order, none does."""
 
-    def __init__(self, app: App, topics: Subscription, kafka_log: KafkaLog) -> None:
+    def __init__(
+        self, app: App, topics: Subscription, kafka_log: KafkaLog, max_in_flight: int
+    ) -> None:
         self._app = app
         self._topics = topics
         self._kafka_log = kafka_log
+        self._max_in_flight = max_in_flight
         self._strict = app.ordering == "strict"
+        self._seen: dict[TopicPartition, frozenset[str]] = {}
+        """The delay topics that there were when a source partition was taken up."""
 
-    def of(self, sources: Collection[TopicPartition]) -> list[TopicPartition]:
-        """The rooms of source partitions, as topics are now."""
+    def of(
+        self, sources: Collection[TopicPartition]
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Source partitions with their rooms, as topics are now; and those that have none yet.
+
+        Topics that have come meanwhile count: a version that was taken back may have parked there.
+        """
         if not self._strict or not sources:
-            return []
-        found = self._kafka_log.topics([*self._topics.delays])
+            return [*sources], []
+        self._topics.grow()
+        delays = frozenset(self._topics.delays)
+        found = self._kafka_log.topics(delays)
         counts = {name: count for name, (_, count) in found.items()}
-        return [room for source in sources for room in rooms_of(self._app, source, counts)]
+        ready: list[TopicPartition] = []
+        rooms: list[TopicPartition] = []
+        for source in sources:
+            try:
+                rooms += rooms_of(self._app, source, counts)
+            except BrokerError as error:
+                log.warning("%s", error)
+                continue
+            self._seen[source] = delays
+            ready.append(source)
+        # Sources first: what is open of a room finds the gate of its source.
+        return [*ready, *rooms], [source for source in sources if source not in ready]
+
+    def outgrown(self, places: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Source partitions that were taken up before a delay topic came."""
+        if not self._strict:
+            return []
+        now = self._topics.delays.keys()
+        return [each for each in self.sources(places) if not now <= self._seen.get(each, now)]
 
     def with_followers(
         self, places: Collection[TopicPartition], among: Collection[TopicPartition]
@@ -66,6 +100,13 @@ class Rooms:
                 for place, start in starts.items()
                 if place.partition == source.partition and place != source
             }
-            gate = gate_of(self._app, self._kafka_log, source, starts[source].offset, rooms)
+            gate = gate_of(
+                self._app,
+                self._kafka_log,
+                source,
+                starts[source].offset,
+                rooms,
+                max_in_flight=self._max_in_flight,
+            )
             gates |= dict.fromkeys([source, *rooms], gate)
         return gates

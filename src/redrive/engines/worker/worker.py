@@ -131,7 +131,7 @@ class Worker:
             delivering=self._delivering,
             start_offsets=self._start_offsets,
             counting=self.counting,
-            rooms=Rooms(app, self._topics, self._kafka_log),
+            rooms=Rooms(app, self._topics, self._kafka_log, options.max_in_flight),
             revoke_wait=options.revoke_seconds,
             on_trouble=self._fate.note,
             on_postponed=self._on_postponed,
@@ -166,7 +166,7 @@ class Worker:
             on_death=self._fate.on_death,
             waiting=self._waiting_for_topics,
             on_topics=self._on_topics,
-            on_growth=lambda: self.member.loop.ask(self.member.join),
+            on_growth=lambda: self.member.loop.ask(self.member.read_new_topics),
             on_missing=self._on_missing,
         )
         self._one_core: OneCore | None = None

@@ -11,7 +11,7 @@ partition derives all of it from the uncommitted part of the rooms.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
 from redrive.ports import Position
@@ -25,10 +25,14 @@ wait, has to wait until there is room behind them, or is one that waits there al
 
 
 class Origin(NamedTuple):
-    """Which record it is: its offset in the source, and by which operation it was driven again."""
+    """Which record it is: its offset in the source, and by which operation it was driven again.
+
+    And when it was written: in a topic that was deleted and made again, another has its offset.
+    """
 
     offset: int
     operation: str = ""
+    timestamp: int = 0
 
 
 class Spot(NamedTuple):
@@ -48,14 +52,12 @@ class Stage(NamedTuple):
 class _Entry:
     """One record that waits."""
 
-    __slots__ = ("copies", "expected", "held", "let_go")
+    __slots__ = ("copies", "expected", "held")
 
     def __init__(self) -> None:
         self.copies: dict[Spot, Stage] = {}
         self.expected: Stage | None = None
         """The copy that is being written."""
-        self.let_go: Spot | None = None
-        """From where it may run."""
         self.held = False
         """Whether it is a dead letter that its key waits for."""
 
@@ -70,12 +72,14 @@ class _Entry:
 class _Key:
     """All that is known of one blocked key."""
 
-    __slots__ = ("entries", "last", "left", "order", "unlike")
+    __slots__ = ("entries", "last", "left", "let_go", "order", "unlike")
 
     def __init__(self) -> None:
         self.entries: dict[Origin, _Entry] = {}
         self.order: list[Origin] = []
         """The same, ascending."""
+        self.let_go: dict[Origin, Spot] = {}
+        """Those that may run, and from where."""
         self.left: dict[Spot, Origin | None] = {}
         """Where its records were that is not known to be committed; None: they ran from there to
         their end, one after the other, in one room."""
@@ -143,16 +147,18 @@ class BlockedKeys:
 
     # The source
 
-    def fresh(self, key: bytes, spot: Spot) -> Fresh:
+    def fresh(self, key: bytes, spot: Spot, timestamp: int = 0) -> Fresh:
         """What a record does that was read there, in the source."""
         found = self._keys.get(key)
         if found is None:
             return "run"
-        origin = Origin(spot.offset)
+        origin = Origin(spot.offset, "", timestamp)
         if origin in found.entries:
             self._leave(key, found, spot, origin)
             return "copy"
-        return "behind" if len(found.order) < self._max_behind else "wait"
+        # The bound is for those at the end: one that stands before others holds these up.
+        first = bool(found.order) and origin < found.order[-1]
+        return "behind" if first or len(found.order) < self._max_behind else "wait"
 
     def source_read(self, end: int) -> None:
         """Note that the source was read up to there."""
@@ -173,10 +179,10 @@ class BlockedKeys:
         """
         found, entry = self._entry(key, origin)
         entry.expected = None if stage in entry.copies.values() else stage
-        entry.let_go = None
+        found.let_go.pop(origin, None)
         entry.copies.pop(spot, None)
         self._leave(key, found, spot, origin)
-        self._take_back(found, origin)
+        _take_back(found, origin)
 
     def arrives(self, spot: Spot, key: bytes, origin: Origin, stage: Stage) -> bool:
         """A copy was read in a room; False: it is one too many, and is dropped."""
@@ -211,6 +217,12 @@ class BlockedKeys:
         """Whether what was read there waits, or is on its way."""
         return spot in self._at
 
+    def copies_beside(self, spot: Spot) -> list[Spot]:
+        """Other copies of what was read there."""
+        at = self._at.get(spot)
+        copies = () if at is None else self._keys[at[0]].entries[at[1]].copies
+        return [each for each in copies if each != spot]
+
     def ends(self, spot: Spot) -> bytes | None:
         """The record that was read there has come to its end: nothing of it waits any more.
 
@@ -222,6 +234,7 @@ class BlockedKeys:
         key, origin = at
         found = self._keys[key]
         entry = found.entries.pop(origin)
+        found.let_go.pop(origin, None)
         del found.order[bisect_left(found.order, origin)]
         for copy in entry.copies:
             self._leave(key, found, copy, origin, ran=copy == spot)
@@ -236,8 +249,8 @@ class BlockedKeys:
         found = self._keys[key]
         entry = found.entries[origin]
         del entry.copies[spot]
-        if entry.let_go == spot:
-            entry.let_go = None
+        if found.let_go.get(origin) == spot:
+            del found.let_go[origin]
         self._leave(key, found, spot, origin)
 
     # Dead letters
@@ -258,8 +271,12 @@ class BlockedKeys:
 
     # What may run
 
-    def ready(self, key: bytes) -> list[Spot]:
-        """Let those of a key go that may run now, in their order; returns those that are new."""
+    def ready(self, key: bytes, busy: Collection[TopicPartition] = ()) -> list[Spot]:
+        """Let those of a key go that may run now, in their order; returns those that are new.
+
+        Where it is `busy`, records of the key run or wait to: in one room they run one after the
+        other, but those of two rooms would run side by side.
+        """
         found = self._keys.get(key)
         if found is None:
             return []
@@ -270,18 +287,20 @@ class BlockedKeys:
             spot = entry.spot
             if spot is None or entry.held or not self._caught_up(key, origin):
                 break
-            if not _in_line(found, origin, spot, last) or entry.let_go not in (None, spot):
+            if not _in_line(found, origin, spot, last) or any(room != spot.room for room in busy):
                 break
-            if entry.let_go is None:
-                entry.let_go = spot
+            if origin not in found.let_go:
+                found.let_go[origin] = spot
                 new.append(spot)
+            elif found.let_go[origin] != spot:
+                break
             last = spot
         return new
 
     def may_run(self, spot: Spot) -> bool:
         """Whether what was read there has been let go."""
         at = self._at.get(spot)
-        return at is not None and self._keys[at[0]].entries[at[1]].let_go == spot
+        return at is not None and self._keys[at[0]].let_go.get(at[1]) == spot
 
     def committed(self, room: TopicPartition, position: Position) -> None:
         """Note what is committed in a room, or in the source."""
@@ -308,13 +327,14 @@ class BlockedKeys:
         return found, entry
 
     def _add(self, spot: Spot, key: bytes, origin: Origin, stage: Stage) -> None:
-        _, entry = self._entry(key, origin)
+        found, entry = self._entry(key, origin)
+        _take_back(found, origin)
         entry.copies[spot] = stage
         self._at[spot] = key, origin
         if entry.expected is not None and stage >= entry.expected:
             entry.expected = None
         if origin.operation:
-            self.lets_go(key, Origin(origin.offset))
+            self.lets_go(key, origin._replace(operation=""))
         self.changed.add(key)
 
     def _is_over(self, origin: Origin) -> bool:
@@ -324,11 +344,6 @@ class BlockedKeys:
         """
         known = origin.offset < self.read_to and not origin.operation
         return known and not self.is_under_way(origin.offset)
-
-    def _take_back(self, found: _Key, origin: Origin) -> None:
-        for other in found.order[: self._ahead + 1]:
-            if other > origin:
-                found.entries[other].let_go = None
 
     def _leave(
         self, key: bytes, found: _Key, spot: Spot, origin: Origin, *, ran: bool = False
@@ -367,6 +382,12 @@ class BlockedKeys:
 
 def _nothing(_: int) -> bool:
     return False
+
+
+def _take_back(found: _Key, origin: Origin) -> None:
+    """Have those wait again that were let go and come after it."""
+    if found.order[-1] > origin:
+        found.let_go = {each: spot for each, spot in found.let_go.items() if each <= origin}
 
 
 def _in_line(found: _Key, origin: Origin, spot: Spot, last: Spot | None) -> bool:

@@ -24,8 +24,8 @@ class GivenBack:
         self.counts: dict[int, tuple[int, int]] = {}
         """By offset: the number of the next try, and the steady time of it."""
         self._lanes_returned: set[Lane] = set()
-        self._again: int | None = None
-        """Where reading goes back to for records that were never tried: see `read_again`."""
+        self._read_to = 0
+        """Where reading goes on: all from there on comes by itself."""
 
     def take(self, report: Report) -> None:
         """Take the records that a report gives back, and those behind them in their lanes."""
@@ -60,13 +60,22 @@ class GivenBack:
         if not self.goes_back:
             return None
         self.goes_back = False
-        again, self._again = self._again, None
-        return self._tracker.first_given_back if again is None else again
+        first = self._tracker.first_given_back
+        if first is not None:
+            self._read_to = first
+        return first
+
+    def note_read(self, end: int) -> None:
+        """Note that all before it was read, since reading went back last."""
+        self._read_to = end
 
     def read_again(self, offset: int) -> None:
-        """Have reading go back for a record that was read, and kept by its offset only."""
-        self._again = offset if self._again is None else min(offset, self._again)
-        self.goes_back = True
+        """Have a record read again that was put off; asked as often as one likes.
+
+        Reading goes back only if it is past it: each time, what is on its way is thrown away.
+        """
+        if self._tracker.ask_for(offset) and offset < self._read_to:
+            self.goes_back = True
 
     def _count(self, offset: int, tries: int, until: int) -> None:
         if len(self.counts) >= self._most:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from redrive.processing.order.blocked_keys import BlockedKeys, Origin, Spot, Stage
+from redrive.processing.order.blocked_keys import BlockedKeys, Fresh, Origin, Spot, Stage
 from redrive.processing.outcomes.park_and_bury import behind
 from redrive.processing.outcomes.report import Outcome, Report, Subject
 from redrive.tuning import FOLLOWERS_AT_HAND
@@ -48,8 +48,14 @@ class Station:
 class KeyGate:
     """The gate of one source partition. Whoever uses it holds the dispatcher's lock."""
 
-    def __init__(self, app: App, source: TopicPartition, keys: BlockedKeys) -> None:
+    def __init__(
+        self, app: App, source: TopicPartition, keys: BlockedKeys, *, max_in_flight: int
+    ) -> None:
+        """`max_in_flight` is how many records of one room are in flight before it is paused."""
         self._app = app
+        # Far fewer: a room that is full of what waits would not be read any more, and what all of
+        # it waits for may stand further on in the same room.
+        self._most_at_hand = max_in_flight // 4
         self._source = source
         self.keys = keys
         self._stations: dict[TopicPartition, Station] = {}
@@ -58,7 +64,7 @@ class KeyGate:
         self._at_hand: dict[TopicPartition, int] = {}
         """How many of them each room has."""
         self._unread: set[Spot] = set()
-        """Followers that were read, and are read again when they may run."""
+        """Those that were read and put off: they are read again when they may run."""
         self._let_go: dict[bytes, deque[Spot]] = {}
         """Those that may run, and are not in their lane yet; in order."""
         self._in_lanes: dict[bytes, dict[Spot, Work]] = {}
@@ -83,16 +89,22 @@ class KeyGate:
         key = work.record.key
         if key is None or (key not in self.keys and key not in self._too_many):
             return False
-        decided = self.keys.fresh(key, Spot(self._source, work.offset))
-        if decided == "run" and key not in self._too_many:
-            return False
+        decided = self._decided(key, work)
+        if decided != "copy" and (decided == "wait" or key in self._too_many):
+            self._waits(key, work)
+            return True
+        return self._takes(key, work, decided, report)
+
+    def _decided(self, key: bytes, work: Work) -> Fresh:
+        spot = Spot(self._source, work.offset)
+        return self.keys.fresh(key, spot, work.record.timestamp or 0)
+
+    def _takes(self, key: bytes, work: Work, decided: Fresh, report: Report) -> bool:
         if decided == "copy":
             report.outcomes.append(Outcome("skip", work.offset, work.record, reason=_COPY))
-        elif decided == "behind" and key not in self._too_many:
+        elif decided == "behind":
             self._goes_behind(key, work, report)
-        else:
-            self._waits(key, work)
-        return True
+        return decided != "run"
 
     def read_to(self, offset: int) -> None:
         """Note that the source was read up to there."""
@@ -103,7 +115,9 @@ class KeyGate:
         if record.key is None or not self.is_about(envelope):
             return True
         spot = Spot(place, record.offset)
-        return self.keys.arrives(spot, record.key, origin_of(envelope), stage_of(envelope))
+        takes = self.keys.arrives(spot, record.key, origin_of(envelope), stage_of(envelope))
+        self._read_others_again(spot)
+        return takes
 
     def is_about(self, envelope: Envelope) -> bool:
         """Whether a record is of this partition: before the order was strict, any could be here."""
@@ -115,14 +129,19 @@ class KeyGate:
         spot = Spot(place, work.offset)
         if key is None or not self.keys.knows(spot):
             return False
-        self._unread.discard(spot)
-        if self._is_far(spot) and not self.keys.may_run(spot):
-            self._unread.add(spot)
-            self._stations[place].tracker.give_back([work.offset])
-            return True
         self._hold(key, spot, work)
         self.keys.changed.add(key)
         return True
+
+    def held(self, place: TopicPartition) -> list[Work]:
+        """What of a room is due, and waits for its key."""
+        works = (each for held in self._held.values() for each in held.items())
+        return [work for spot, work in works if spot.room == place]
+
+    def lets_out(self, place: TopicPartition, work: Work) -> None:
+        """Hold a record no longer: it goes elsewhere."""
+        if work.record.key is not None:
+            self._taken(work.record.key, Spot(place, work.offset))
 
     # Outcomes
 
@@ -173,7 +192,8 @@ class KeyGate:
             self._drop_copies(key, reports)
         self._take_up_waiting(key, source.lanes, report)
         if key in self.keys and not source.lanes.has(key):
-            self._let_go.setdefault(key, deque()).extend(self.keys.ready(key))
+            busy = [place for place, each in self._stations.items() if each.lanes.has(key)]
+            self._let_go.setdefault(key, deque()).extend(self.keys.ready(key, busy))
             self._pass(key)
 
     def _send_behind(self, key: bytes, lanes: Lanes, report: Report) -> None:
@@ -215,14 +235,15 @@ class KeyGate:
                 reports.setdefault(spot.room, Report()).outcomes.append(outcome)
 
     def _take_up_waiting(self, key: bytes, lanes: Lanes, report: Report) -> None:
-        waiting = self._too_many.pop(key, None)
+        waiting = self._too_many.get(key)
         while waiting:
-            work = waiting.popleft()
-            if not self.takes(work, report):
-                lanes.add(work)
-            elif key in self._too_many:  # again too many: it stays the first
-                self._too_many[key].extend(waiting)
+            decided = self._decided(key, waiting[0])
+            if decided == "wait":
                 return
+            work = waiting.popleft()
+            if not self._takes(key, work, decided, report):
+                lanes.add(work)
+        self._too_many.pop(key, None)
 
     def _pass(self, key: bytes) -> None:
         """Put those that may run into their lanes; one that is not at hand is read again first."""
@@ -235,14 +256,12 @@ class KeyGate:
                 let_go.popleft()
                 continue
             work = self._taken(key, spot)
-            station = self._stations[spot.room]
-            if work is None:
-                if spot in self._unread:
-                    station.given_back.read_again(spot.offset)
+            if work is None:  # not read, or not due yet
+                self._read_again(spot)
                 return
             let_go.popleft()
             self._in_lanes.setdefault(key, {})[spot] = work
-            station.lanes.add(work)
+            self._stations[spot.room].lanes.add(work)
         del self._let_go[key]
 
     # How it is kept
@@ -268,13 +287,29 @@ class KeyGate:
         self._too_many[key].append(work)
 
     def _ended(self, spot: Spot) -> None:
+        self._read_others_again(spot)
         key = self.keys.ends(spot)
         if key is not None and (works := self._in_lanes.get(key)) is not None:
             works.pop(spot, None)
             if not works:
                 del self._in_lanes[key]
 
+    def _read_others_again(self, spot: Spot) -> None:
+        """Have other copies of a record read that were put off, so that they are dropped."""
+        for other in self.keys.copies_beside(spot) if self._unread else ():
+            self._read_again(other)
+
+    def _read_again(self, spot: Spot) -> None:
+        if spot in self._unread:
+            self._stations[spot.room].given_back.read_again(spot.offset)
+
     def _hold(self, key: bytes, spot: Spot, work: Work) -> None:
+        """Keep it at hand, or by its offset only, where enough is at hand."""
+        if self._is_far(spot) and not self.keys.may_run(spot):
+            self._unread.add(spot)
+            self._stations[spot.room].tracker.put_off(work.offset)
+            return
+        self._unread.discard(spot)
         self._held.setdefault(key, {})[spot] = work
         self._at_hand[spot.room] = self._at_hand.get(spot.room, 0) + 1
 
@@ -288,13 +323,12 @@ class KeyGate:
         return work
 
     def _is_far(self, spot: Spot) -> bool:
-        is_follower = spot.room.topic == self._app.behind_topic
-        return is_follower and self._at_hand.get(spot.room, 0) >= FOLLOWERS_AT_HAND
+        return self._at_hand.get(spot.room, 0) >= min(FOLLOWERS_AT_HAND, self._most_at_hand)
 
 
 def origin_of(envelope: Envelope) -> Origin:
     """Which record it is."""
-    return Origin(envelope.origin_offset, envelope.operation or "")
+    return Origin(envelope.origin_offset, envelope.operation or "", envelope.origin_timestamp or 0)
 
 
 def stage_of(envelope: Envelope) -> Stage:

@@ -29,6 +29,8 @@ class AckTracker:
         self._done: set[int] = set()
         """Complete, but behind one that is not."""
         self._given_back: set[int] = set()
+        self._put_off: set[int] = set()
+        """Received, and received again when somebody asks for them."""
         self._restored: list[Range] = [] if start is None else done_beyond.decode(start)
         """Complete before the assignment began."""
         self._committable = None if start is None else start.offset
@@ -74,6 +76,22 @@ class AckTracker:
             self._running -= returned
             self._given_back |= returned
 
+    def put_off(self, offset: int) -> None:
+        """Note that it is received again only if it is asked for, or something before it is."""
+        with self._lock:
+            if offset in self._running:
+                self._running.discard(offset)
+                self._put_off.add(offset)
+
+    def ask_for(self, offset: int) -> bool:
+        """Note that one that was put off will be received again; False: it comes anyhow."""
+        with self._lock:
+            if offset not in self._put_off:
+                return False
+            self._put_off.discard(offset)
+            self._given_back.add(offset)
+            return True
+
     @property
     def first_given_back(self) -> int | None:
         """Where reading has to go back to; None where nothing was given back."""
@@ -93,6 +111,11 @@ class AckTracker:
     def is_under_way(self, offset: int) -> bool:
         """Whether it was received, and is not complete."""
         return offset in self._running
+
+    @property
+    def beyond_prefix(self) -> int:
+        """How many offsets were received from the end of the completed prefix on."""
+        return len(self._order)
 
     @property
     def prefix(self) -> int:
@@ -127,8 +150,9 @@ class AckTracker:
             return False
         if offset in self._running or offset in self._done:
             return False
-        if offset in self._given_back:
+        if offset in self._given_back or offset in self._put_off:
             self._given_back.discard(offset)
+            self._put_off.discard(offset)
             self._running.add(offset)
             return True
         self._insert(offset)

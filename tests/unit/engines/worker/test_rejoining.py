@@ -66,7 +66,11 @@ class Bench:
 
     def make(self, name: str | None) -> Rejoining:
         return Rejoining(
-            name, "ab", self.assignment, members=self.look_at_group, rejoin=self.rejoin
+            name,
+            SimpleNamespace(shared_out=["a", "b"]),  # type: ignore[arg-type]  # -- as much as is used
+            self.assignment,
+            members=self.look_at_group,
+            rejoin=self.rejoin,
         )
 
     def look_at_group(self) -> list[Member] | None:

@@ -49,12 +49,12 @@ class Bench:
         self.may_fence.set()
         self.troubles: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
         self.over = False
-        assignment: Any = SimpleNamespace(
+        self.assignment = assignment = SimpleNamespace(
             partitions=self.partitions,
             open=lambda place, start, producer, _: self.partitions.update(
                 {place: (start, producer)}
             ),
-            rooms=Rooms(App("items"), None, None),  # type: ignore[arg-type]  # -- not strict
+            rooms=Rooms(App("items"), None, None, 1),  # type: ignore[arg-type]  # -- not strict
             close=lambda partition: self.partitions.pop(partition.place),
         )
         start_offsets: Any = SimpleNamespace(
@@ -63,7 +63,7 @@ class Bench:
         self.reopening = Reopening(
             self.consumer,  # type: ignore[arg-type]  # -- as much of one as is needed
             SimpleNamespace(ask=self.commands.put),  # type: ignore[arg-type]  # -- likewise
-            assignment,
+            assignment,  # type: ignore[arg-type]  # -- likewise
             start_offsets,
             on_trouble=self.troubles.put,
             on_death=self.troubles.put,
@@ -159,4 +159,47 @@ def test_partitions_of_a_topic_that_was_recreated_are_set_aside(bench):
     assert bench.partitions == {}
     bench.step()
     bench.step()
+    assert bench.partitions == {PLACE: (Position(7), "producer")}
+
+
+class TakenUpTwice(Rooms):
+    """Rooms of which one has come, and of which some are missing at first."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__(App("items"), None, None, 1)  # type: ignore[arg-type]  # -- not strict
+        self.missing = missing
+
+    def outgrown(self, places: Any) -> list[TopicPartition]:
+        return list(places)
+
+    def of(self, sources: Any) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        self.missing -= 1
+        return ([], list(sources)) if self.missing >= 0 else (list(sources), [])
+
+
+def with_rooms(bench: Bench, missing: int) -> list[Any]:
+    finished: list[Any] = []
+    bench.assignment.rooms = TakenUpTwice(missing)
+    bench.assignment.revoke_wait = 0
+    bench.assignment.finish = lambda partitions, seconds: finished.extend(partitions)
+    return finished
+
+
+def test_what_lacks_a_room_that_has_come_ends_what_runs_and_is_taken_up_again(bench):
+    partition = SimpleNamespace(place=PLACE)
+    bench.partitions[PLACE] = partition
+    finished = with_rooms(bench, 0)
+    bench.reopening.take_up_new_rooms()
+    assert finished == [partition]
+    assert bench.partitions == {}
+    for _ in range(2):
+        bench.step()
+    assert bench.partitions == {PLACE: (Position(7), "producer")}
+
+
+def test_one_whose_rooms_are_missing_is_looked_at_again(bench):
+    with_rooms(bench, 1)
+    bench.reopening.later([PLACE])
+    for _ in range(4):
+        bench.step()
     assert bench.partitions == {PLACE: (Position(7), "producer")}

@@ -187,3 +187,42 @@ def test_records_of_a_key_are_in_the_order_of_their_offsets_wherever_and_wheneve
     keys.found(Spot(DELAY, 0), A, Origin(3), Stage(4))
     keys.found(Spot(BEHIND, 0), A, Origin(1), Stage(1))
     assert keys.ready(A) == [Spot(BEHIND, 0)]
+
+
+def three_let_go(keys):
+    keys.source_read(9)
+    for at, offset in enumerate((5, 6, 7)):
+        keys.found(Spot(BEHIND, at), A, Origin(offset), Stage(1))
+    assert keys.ready(A) == [Spot(BEHIND, 0), Spot(BEHIND, 1), Spot(BEHIND, 2)]
+
+
+def test_all_that_was_let_go_behind_one_that_fails_waits_again_wherever_it_stands():
+    keys = BlockedKeys(ahead=3)
+    three_let_go(keys)
+    for offset in range(4):  # an operator drives old ones again
+        assert keys.arrives(Spot(DELAY, offset), A, Origin(offset, "op-1"), Stage(1))
+    keys.leaves(A, Origin(5), Stage(2), Spot(BEHIND, 0))
+    assert not any(keys.may_run(Spot(BEHIND, at)) for at in range(3))
+
+
+def test_those_that_were_let_go_wait_again_for_one_that_arrives_and_comes_before_them():
+    keys = BlockedKeys()
+    three_let_go(keys)
+    assert keys.arrives(Spot(DELAY, 0), A, Origin(3, "op-1"), Stage(1))
+    assert not keys.may_run(Spot(BEHIND, 0))
+    assert keys.ready(A) == [Spot(DELAY, 0)]
+
+
+def test_nothing_of_a_key_is_let_go_while_it_is_busy_in_another_room():
+    keys = BlockedKeys(read_to=9)
+    keys.found(Spot(DELAY, 0), A, Origin(3), Stage(2))
+    assert keys.ready(A, busy=[BEHIND]) == []
+    assert keys.ready(A, busy=[DELAY]) == [Spot(DELAY, 0)]
+
+
+def test_one_that_stands_before_those_that_wait_goes_behind_however_many_they_are():
+    keys = BlockedKeys(max_behind=2, read_to=1, known_end=9)
+    for at, offset in enumerate((5, 6)):
+        keys.found(Spot(BEHIND, at), A, Origin(offset), Stage(1))
+    assert keys.fresh(A, Spot(SOURCE, 1)) == "behind"
+    assert keys.fresh(A, Spot(SOURCE, 7)) == "wait"

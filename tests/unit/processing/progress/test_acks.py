@@ -301,3 +301,25 @@ class TrackerMachine(RuleBasedStateMachine):
 
 
 TestTrackerAgainstANaiveModel = TrackerMachine.TestCase
+
+
+def test_what_is_put_off_comes_again_when_it_is_asked_for_or_passed_by() -> None:
+    tracker = AckTracker()
+    tracker.receive([0, 1, 2])
+    tracker.put_off(0)
+    tracker.put_off(1)
+    assert not tracker.waits_to_read_again
+    assert tracker.ask_for(1)
+    assert not tracker.ask_for(1)
+    assert tracker.first_given_back == 1
+    assert tracker.receive([0, 1, 2]) == [0, 1]
+    assert not tracker.waits_to_read_again
+    assert tracker.in_flight == 3
+
+
+def test_what_has_ended_is_not_put_off() -> None:
+    tracker = AckTracker()
+    tracker.receive([0])
+    tracker.complete([0])
+    tracker.put_off(0)
+    assert not tracker.ask_for(0)
