@@ -147,6 +147,8 @@ class PartitionProcessor:
         report = Report()
         held = [work for work in self._lanes.waiting() if self._reception.is_held(work)]
         self._lanes.take_out(held)
+        if self._guards is not None:
+            self._guards.ended(held, now)  # one may have been let out as a probe
         for each in held:  # due by now, and not begun with
             self._reception.release(each, now, now, report)
         undecided = deque(self._delay_queue.take_all())
@@ -329,6 +331,8 @@ class PartitionProcessor:
         if self.assigned.closed:
             return report
         self.fresh.ended(lot)
+        if self._guards is not None and lot.results and isinstance(lot.results[-1], BaseException):
+            self._guards.took(lot.handler.topic, self.scope.timer() - lot.since)
         if self._is_counted:
             self._collect_from(lot, now, report)
         else:
@@ -374,6 +378,20 @@ class PartitionProcessor:
         if self._guards is not None and self._guards.is_shut(lot.handler.topic):
             self._guards.ended([work for work in lot.works if work not in self._unacked], now)
 
+    def has_under_way(self, work: Work) -> bool:
+        """Whether something will still be heard of a record that was let out."""
+        if work in self._unacked or self._lanes.waits_for_thread(work):
+            return True
+        return any(work in lot.works for lot in self.lots)
+
+    def waiting_works(self) -> list[Work]:
+        """The records that wait in lanes, whatever they wait for."""
+        return self._lanes.waiting()
+
+    def waits_for_end(self, topic: str) -> bool:
+        """Whether records of a handler wait here for the end of its outage."""
+        return self._lanes.waits_for_end(topic)
+
     def call_alone(self, works: Sequence[Work]) -> None:
         """Have each of these called without others, the next time that it is taken."""
         self._lanes.call_alone(works)
@@ -418,6 +436,8 @@ class PartitionProcessor:
             self._lanes.free(work.lane, until=wait)
             if self.gate is not None:
                 self.gate.freed([work.lane])
+        if self._guards is not None:
+            self._guards.ended([work], now)  # whatever came of it, also if no guard was asked
 
     def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
         """Act on one result; returns the steady time until which the record waits for a call."""
