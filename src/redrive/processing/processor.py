@@ -456,10 +456,10 @@ class PartitionProcessor:
         if units is not None:
             units.forget([each.envelope for each in buried if each.envelope is not None])
 
-    def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome:
+    def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome | None:
         """What becomes of a record that is done, but whose messages their topic does not take.
 
-        Nobody is called. No lock is needed: the record is nobody's any more.
+        None: nothing, because the run ends. Nobody is called. No lock is needed: the record is nobody's any more.
         """
         offset, _, subject = sent
         if isinstance(subject, Record):
@@ -468,7 +468,7 @@ class PartitionProcessor:
         subject.ending = None  # also where it was its recovery that had done it
         report = Report()
         self.scope.verdicts.failed(subject, error, now, report)
-        return report.outcomes[0]
+        return report.outcomes[0] if report.outcomes else None
 
     # The end
 

@@ -221,7 +221,8 @@ class Reception:
                 reason = f"for the app {app}"
                 report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
             case classification.Broken(error):
-                report.outcomes += self.bury(record, _BROKEN, error, now).outcomes
+                if not self._verdicts.stops(record, _BROKEN, error, now):
+                    report.outcomes += self.bury(record, _BROKEN, error, now).outcomes
             case classification.Ours(envelope):
                 gate = self._gate if self._delay is not None else None
                 if gate is not None and envelope is not None:
@@ -250,7 +251,8 @@ class Reception:
             known = envelope or self._scope.envelopes.at_origin(record, now)
             orphan = Subject(record.offset, seen, known)
             if self._delay is None:
-                report.outcomes.append(self._verdicts.orphan(orphan))
+                outcome = self._verdicts.orphan(orphan, now)
+                report.outcomes += () if outcome is None else (outcome,)
             else:
                 self._queue_until_due(orphan, self._due(record, known), now, report)
             return
