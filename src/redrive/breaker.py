@@ -87,6 +87,8 @@ class Breaker(Generic[_T]):
         """When that state began."""
         self.opened = 0
         """When the outage was seen."""
+        self.ended: int | None = None
+        """When the latest outage was over; None while there is one, or was none."""
         self.why: Why | None = None
         """Why it is open, or was last."""
         self.probes: Counter[str] = Counter()
@@ -394,7 +396,7 @@ class Breaker(Generic[_T]):
 
     def _open(self, why: Why, now: int) -> None:
         self.why = why
-        self.opened = now
+        self.opened, self.ended = now, None
         self._forget()
         self._become("open", now)
         self._wait_for_probe(now)
@@ -420,6 +422,8 @@ class Breaker(Generic[_T]):
             self._close(now)
 
     def _close(self, now: int) -> None:
+        if self.is_shut:
+            self.ended = now
         self._forget()
         self._become("closed", now)
 

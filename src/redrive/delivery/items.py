@@ -85,7 +85,8 @@ def blamed(items: Iterable[Item], error: PublishError) -> Iterator[tuple[Item, l
 def instead(item: Item, reasons: Reasons, now: int) -> Item | None:
     """What ends a record whose message its topic does not take; None: it waits.
 
-    For its topics, or for the end of a run that would bury too much. Nobody is called. The end of a record does not depend on what its recovery sends; all else does.
+    For its topics, or for the end of a run that would bury too much. Nobody is called. The end of a
+    record does not depend on what its recovery sends; all else does.
     """
     found = ((write, reasons.get(id(write))) for write in item.writes)
     wrong = {id(write): why for write, why in found if why is not None and why.kind == "message"}

@@ -135,6 +135,7 @@ class Gates:
         breaker, steady = self._guards.breakers[topic], self._guards.steady(now)
         while breaker.may_begin(steady) > 0 and (work := self._next(topic, processors)) is not None:
             self._guards.let_out(topic, work)
+        self._guards.wants(topic, more=breaker.may_begin(steady) > 0)
 
     def _next(self, topic: str, processors: Sequence[PartitionProcessor]) -> Work | None:
         for each in sorted(processors, key=lambda each: self._turns.get(each.assigned, 0)):

@@ -23,8 +23,10 @@ from redrive.processing.outcomes.report import Outcome, Report, Sent
 from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import BEHIND, PENDING, Assigned, Lane, Result, Work, takes_long
 from redrive.record import Record, TopicPartition
+from redrive.tuning import GUARD_PROBE_LONGEST
 
 _offset: Final = itemgetter(2)
+_LATER: Final = int(1000 * GUARD_PROBE_LONGEST)
 
 
 class PartitionProcessor:
@@ -140,7 +142,8 @@ class PartitionProcessor:
 
     def _release_due(self, now: int, report: Report) -> None:
         for work, due in self._delay_queue.take(now):
-            self._reception.release(work, due, now, report)
+            if self._reception.release(work, due, now, report):
+                self._delay_queue.add(work, now + _LATER)  # there is an outage
 
     def look_again(self, now: int) -> Report:
         """Decide again about what waits until it is due: rules about it have changed."""
@@ -459,7 +462,8 @@ class PartitionProcessor:
     def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome | None:
         """What becomes of a record that is done, but whose messages their topic does not take.
 
-        None: nothing, because the run ends. Nobody is called. No lock is needed: the record is nobody's any more.
+        None: nothing, because the run ends. Nobody is called. No lock is needed: the record is
+        nobody's any more.
         """
         offset, _, subject = sent
         if isinstance(subject, Record):

@@ -497,3 +497,73 @@ def test_async_handlers_wait_as_well(options):
         assert sim.lag == 0
         assert not sim.outcomes
         assert {each.attempt for each in sim.attempts} == {1}
+
+
+@pytest.mark.parametrize("retry", [RetryPolicy("1m 1m", max_duration="1h")])
+def test_a_record_that_an_outage_has_held_is_tried_once_more_at_least(retry):
+    service = Service()
+    app = App("shop", guard=Guard(), retry=retry)
+    seen = set()
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        service.ask(record)
+        if record.value not in seen:
+            seen.add(record.value)
+            raise ValueError("once")
+
+    with Simulation(app) as sim:
+        for number in range(30):
+            sim.send("orders", f"{number}", key=f"k{number}")
+        sim.advance("2h")
+        service.away = False
+        sim.run_until_empty()
+        assert not sim.dead
+        assert sim.lag == 0
+
+
+def test_time_before_and_after_an_outage_counts_as_ever():
+    service = Service()
+    app = App("shop", guard=Guard(), retry=RetryPolicy(first=InPlace(None), max_duration="10m"))
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        service.ask(record)
+        raise ValueError("always")
+
+    with Simulation(app) as sim:
+        sim.send("orders", "0", key="k0")
+        sim.advance("2h")
+        assert not sim.dead
+        service.away = False
+        sim.advance("9m")
+        assert not sim.dead
+        sim.advance("2m")
+        assert [each.reason for each in sim.dead] == ["expired"]
+
+
+def test_nothing_is_written_back_to_its_origin_during_an_outage():
+    service = Service()
+    service.away = False
+    policy = RetryPolicy("10m", repeat=True, max_duration="1h", redeliver="origin")
+    app = App("shop", guard=Guard(), retry=policy)
+    bad = True
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        service.ask(record)
+        if bad:
+            raise ValueError("once")
+
+    with Simulation(app) as sim:
+        for number in range(5):
+            sim.send("orders", f"{number}", key=f"k{number}")
+        sim.run()
+        bad, service.away = False, True
+        sim.send("orders", "x", key="x")
+        sim.advance("2h")
+        assert [each.kind for each in sim.outcomes] == ["park"] * 5
+        service.away = False
+        sim.run_until_empty()
+        assert sim.lag == 0
+        assert not sim.dead

@@ -91,8 +91,13 @@ class Reception:
 
     def _release(self, work: Work, due: int, now: int, report: Report) -> bool:
         """As its policy says."""
-        envelope = self._scope.envelopes.of(work)
-        release = work.handler.retry.release(envelope, now, due, self._delay or 0)
+        envelope, guards, held = self._scope.envelopes.of(work), self._scope.guards, 0
+        if guards is not None:
+            to_origin = isinstance(work.handler.retry.at_once(envelope), decisions.ToOrigin)
+            if to_origin and guards.keeps_here(work.handler.topic):
+                return True  # at its origin it would only wait as well
+            held = guards.held_for(work, now, envelope.due or due)
+        release = work.handler.retry.release(envelope, now, due, self._delay or 0, held)
         if isinstance(release, decisions.Wait):
             return True
         self._act(work, release, max(due, envelope.not_before or 0), report)

@@ -70,6 +70,8 @@ class Guards:
         """The state of each that was logged last."""
         self._said: dict[str, str] = {}
         self._loud_at: dict[str, int] = {}
+        self._wanted: set[str] = set()
+        """Topics of handlers of which one more record could be let out, but none waits."""
         self._lock = Lock()
 
     # What calls come to
@@ -154,6 +156,15 @@ class Guards:
         breaker = self.breakers.get(work.handler.topic)
         return breaker is not None and (breaker.is_shut or work in self._failures)
 
+    def held_for(self, work: Work, now: int, since: int = 0) -> int:
+        """How long a record has waited since then for the end of the latest outage."""
+        breaker = self.breakers.get(work.handler.topic)
+        if breaker is None or (not breaker.is_shut and breaker.ended is None):
+            return 0
+        end = self.steady(now) if breaker.ended is None else breaker.ended
+        begun = self.steady(max(work.received, work.due or 0, since))
+        return max(0, end - max(begun, breaker.opened))
+
     def own_failure(self, work: Work) -> BaseException | None:
         """What a record has failed with that was held, and is to be judged; None: call it."""
         return self._own.get(work)
@@ -193,6 +204,21 @@ class Guards:
             with self._lock:
                 for work in works:
                     breaker.called(work, self.steady(now))
+
+    def wants(self, topic: str, *, more: bool) -> None:
+        """Note whether a record could be let out, but none waits."""
+        (self._wanted.add if more else self._wanted.discard)(topic)
+
+    def keeps_here(self, topic: str) -> bool:
+        """Whether a record had better not be written back to its origin now.
+
+        One at a time has to be, if it is needed there to find out whether the outage is over.
+        """
+        if not self.is_shut(topic):
+            return False
+        wanted = topic in self._wanted
+        self._wanted.discard(topic)
+        return not wanted
 
     def nothing_waits(self, topic: str, now: int) -> None:
         """Note that no record of a handler waits for the end of its outage."""

@@ -87,7 +87,8 @@ class Verdicts:
             return held
         work.envelope = envelope = self.with_error(envelope, work.record, error, now)
         if hopeless is None:
-            decision = work.handler.retry.decide(envelope, error, now, work.tries)
+            held = 0 if self._guards is None else self._guards.held_for(work, now)
+            decision = work.handler.retry.decide(envelope, error, now, work.tries, held)
         else:
             decision = decisions.Bury(hopeless)
         match decision:
