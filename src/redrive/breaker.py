@@ -6,7 +6,7 @@
        ^                                   |                      ^  <-------------------   |
        +------- others pass, or time ------+                      |     two fail in a row   |
        +-----------------------------------------------------------------------------------+
-                                             as many pass at once as may run
+                               as many pass at once as may run, or nothing waits any more
 ```
 
 While it is suspect, a record that failed is held: it is not yet known whose fault that was. If it
@@ -17,16 +17,19 @@ All times are steady ones, in milliseconds.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from redrive.guard import Guard, State
 from redrive.tuning import (
+    GUARD_AFTER_LONGEST,
     GUARD_DOUBT,
     GUARD_LOOK,
     GUARD_PASSING,
+    GUARD_PROBES_LATE,
     GUARD_PROBES_PASSED,
+    GUARD_QUIET,
     GUARD_SETTLE,
 )
 
@@ -45,6 +48,13 @@ class Why:
     passed: int
     within: int
     """Milliseconds."""
+
+
+class _Mark(NamedTuple):
+    """How many had passed, and failed, when a record has failed for the first time."""
+
+    passed: int
+    failed: int
 
 
 class _Failure(NamedTuple):
@@ -77,6 +87,8 @@ class Breaker(Generic[_T]):
         """When that state began."""
         self.opened = 0
         """When the outage was seen."""
+        self.ended: int | None = None
+        """When the latest outage was over; None while there is one, or was none."""
         self.why: Why | None = None
         """Why it is open, or was last."""
         self.probes: Counter[str] = Counter()
@@ -87,19 +99,26 @@ class Breaker(Generic[_T]):
     def _forget(self) -> None:
         """Nothing was seen: no count outlives what it was counted for."""
         self._failures: deque[_Failure] = deque()
+        self._causes: Counter[str] = Counter()
+        """How many of these failures each fingerprint has."""
         self._held: dict[_T, _Failure] = {}
         self._passed = self._failed = 0
         self._passed_at: int | None = None
         self._news_at = self._looked_at = 0
-        self._marks: dict[_T, int] = {}
-        """Who has failed in this outage, and how many had passed before the first time."""
-        self._begun: set[_T] = set()
-        """Those that were let out."""
+        self._took = 0.0
+        """Milliseconds that calls took which have failed, on average: the latest count most."""
+        self._marks: dict[_T, _Mark] = {}
+        """Who has failed since this state began."""
+        self._begun: dict[_T, int | None] = {}
+        """Those that were let out, and when they were called."""
         self._probe_at = 0
+        """Before that time nobody is let out."""
         self._probes_failed = self._in_a_row = 0
         self._limit = self._stage = 0
         self._fell: object | None = None
         """The key whose failure has set back the ramp, if nothing has passed since."""
+        self._falls = 0
+        """How many have failed in the ramp since something has passed."""
 
     @property
     def is_shut(self) -> bool:
@@ -111,7 +130,20 @@ class Breaker(Generic[_T]):
         """How many failures are not yet their records' own."""
         return len(self._held)
 
+    @property
+    def window(self) -> int:
+        """Within which time the failures have to come.
+
+        Where calls take seconds to fail, perhaps one after the other, it is as long as they need.
+        """
+        return max(self.guard.window, int(self._took * (self.guard.failures + 1)))
+
     # What is seen
+
+    def took(self, milliseconds: float) -> None:
+        """Note how long a call took that has failed."""
+        before = self._took or milliseconds
+        self._took = 0.8 * before + 0.2 * milliseconds
 
     def failed(self, token: _T, key: object, cause: str, now: int) -> bool:
         """Note a failure that can be an outage; whether its record has to wait for the end of it.
@@ -124,6 +156,7 @@ class Breaker(Generic[_T]):
         self._news_at = now
         failure = _Failure(now, key, cause, self._passed, self._failed)
         self._failures.append(failure)
+        self._causes[cause] += 1
         self._held[token] = failure
         if self.state == "closed":
             self._become("suspect", now)
@@ -131,15 +164,15 @@ class Breaker(Generic[_T]):
 
     def outage(self, token: _T, key: object, cause: str, now: int, after: int | None) -> bool:
         """Note that a handler has said that there is one; as for `failed`."""
+        wait = 0 if after is None else min(after, GUARD_AFTER_LONGEST)
         if self.is_shut:
             waits = self._failed_in_outage(token, key, now)
-            if after is not None:
-                self._probe_at = max(self._probe_at, now + after)
+            if waits:
+                self._probe_at = max(self._probe_at, now + wait)
             return waits
         self._open(Why(cause, len(self._failures) + 1, 1, 0, 0), now)
-        self._marks[token] = self._passed
         if after is not None:
-            self._probe_at = now + after
+            self._probe_at = now + wait
         return True
 
     def passed(self, count: int, now: int) -> None:
@@ -153,10 +186,22 @@ class Breaker(Generic[_T]):
         if token not in self._begun:
             self.passed(1, now)
             return
-        self._begun.remove(token)
-        self._marks.pop(token, None)
         self._passed += 1
-        self._fell = None
+        self._answered(token, now)
+
+    def let_out_answered(self, token: _T, now: int) -> None:
+        """Note that one that was let out has failed by itself: what it depends on has answered.
+
+        It is no success by which other failures are judged: it may have failed before it asked.
+        """
+        if token in self._begun:
+            self._answered(token, now)
+
+    def _answered(self, token: _T, now: int) -> None:
+        del self._begun[token]
+        self._marks.pop(token, None)
+        self._news_at = now
+        self._fell, self._falls = None, 0
         if self.state == "open":
             self.probes["passed"] += 1
             self._in_a_row += 1
@@ -169,10 +214,10 @@ class Breaker(Generic[_T]):
                 self._widen(now)
 
     def let_out_ended(self, token: _T, now: int) -> None:
-        """Note that one that was let out says nothing: it was not called, or failed otherwise."""
+        """Note that one that was let out says nothing: it was not called, or nobody will hear."""
         if token in self._begun:
-            self._begun.remove(token)
-            self._probe_at = now
+            del self._begun[token]
+            self._probe_at = max(self._probe_at, now)
 
     def forget(self, token: _T) -> None:
         """Somebody else has that record now."""
@@ -181,34 +226,41 @@ class Breaker(Generic[_T]):
 
     # What follows
 
-    def look(self, now: int, *, stalled: bool) -> Looked[_T]:
+    def is_to_look(self, now: int) -> bool:
+        """Whether it is time to decide about what is held."""
+        return self.state == "suspect" and now - self._looked_at >= GUARD_LOOK
+
+    def look(self, now: int, *, stalled: bool, lanes: int | None = None) -> Looked[_T]:
         """Decide about what was held.
 
-        `stalled` says that nothing more can be seen: no call runs, and none may begin.
+        `stalled` says that nothing more can be seen: no call runs, and none may begin. `lanes` says
+        that it is their order that keeps other keys from being tried: each of so many lanes has
+        failed.
         """
-        if self.state != "suspect" or now - self._looked_at < GUARD_LOOK:
+        if not self.is_to_look(now):
             return Looked()
         self._looked_at = now
-        while self._failures and now - self._failures[0].at > self.guard.window:
-            self._failures.popleft()
-        why = self._outage_seen(now)
+        keys = self.guard.keys if lanes is None else min(lanes, self.guard.keys)
+        window = self.window
+        while self._failures and now - self._failures[0].at > window:
+            self._causes[self._failures.popleft().cause] -= 1
+        why = self._outage_seen(now, keys)
         if why is not None:
             self._open(why, now)
             return Looked()
         stalled = stalled and now - self._news_at >= GUARD_SETTLE
-        if stalled and (again := self._missing()):
+        if stalled and (again := self._missing(keys)):
             return Looked(again=self._release(again))
         own = [token for token, each in self._held.items() if self._is_own(each, now, stalled)]
         self._release(own)
         if not self._failures and not self._held:
-            self._forget()
-            self._become("closed", now)
+            self._close(now)
         return Looked(own)
 
-    def _missing(self) -> list[_T]:
+    def _missing(self, keys: int) -> list[_T]:
         """Those that have to fail once more: nobody else is left who could, and all have failed."""
         alone = {token: each for token, each in self._held.items() if not self._others_pass(each)}
-        return [*alone] if len({each.key for each in alone.values()}) >= self.guard.keys else []
+        return [*alone] if len({each.key for each in alone.values()}) >= keys else []
 
     def _release(self, tokens: list[_T]) -> list[_T]:
         for token in tokens:
@@ -217,51 +269,84 @@ class Breaker(Generic[_T]):
 
     def may_begin(self, now: int) -> int:
         """How many calls may begin now, while it is shut."""
-        if self.state == "open":
-            return int(not self._begun and now >= self._probe_at)
-        return max(0, self._limit - len(self._begun))
+        most = 1 if self.state == "open" else self._limit
+        blocking = sum(not self._is_late(called, now) for called in self._begun.values())
+        if now < self._probe_at or len(self._begun) - blocking >= GUARD_PROBES_LATE:
+            return 0
+        return max(0, most - blocking)
+
+    def _is_late(self, called: int | None, now: int) -> bool:
+        """Whether nobody waits any more for a call: it may never end, or be acknowledged."""
+        return called is not None and now - called >= self.guard.probes.cap
 
     def begin(self, token: _T) -> None:
-        """Note that a record is let out."""
-        self._begun.add(token)
+        """Note that a record is let out; it keeps others from it until it has ended, or is late."""
+        self._begun[token] = None
+
+    def called(self, token: _T, now: int) -> None:
+        """Note that a thread has begun with one that was let out."""
+        if token in self._begun:
+            self._begun[token] = now
+
+    def nothing_waits(self, now: int) -> None:
+        """Note that nobody waits to be let out: if the last ones have passed, the outage is over.
+
+        Only after a moment: more may be about to be read.
+        """
+        quiet = now - max(self._news_at, self.since) >= GUARD_QUIET
+        if self.state == "ramp" and quiet and not self._begun and self._fell is None:
+            self._close(now)
 
     def begun(self) -> list[_T]:
         """Those that were let out."""
         return list(self._begun)
 
-    def next_look(self) -> int | None:
-        """When something has to be decided, or let out; None: not by itself."""
-        if self.state == "suspect" and self._held:
-            return self._looked_at + GUARD_LOOK
-        if self.state == "open" and not self._begun:
-            return self._probe_at
-        return None
+    def next_look(self, after: int = -1) -> int | None:
+        """When something has to be decided, or let out, after that time; None: not by itself."""
+        return min((time for time in self._looks() if time > after), default=None)
 
-    def _outage_seen(self, now: int) -> Why | None:
+    def _looks(self) -> Iterator[int]:
+        if self.state == "suspect" and self._held:
+            yield self._looked_at + GUARD_LOOK
+        if not self.is_shut:
+            return
+        if self.state == "ramp" or not self._begun:
+            yield self._probe_at
+        if self.state == "ramp" and not self._begun and self._fell is None:
+            yield max(self._news_at, self.since) + GUARD_QUIET
+        for called in self._begun.values():
+            if called is not None:
+                yield max(self._probe_at, called + self.guard.probes.cap)
+
+    def _outage_seen(self, now: int, keys_needed: int) -> Why | None:
         """By the latest failures of one cause, as many as are needed: what was before is over."""
+        possible = {cause for cause, many in self._causes.items() if many >= self.guard.failures}
+        if not possible:
+            return None
         since = self.since if self._passed_at is None else self._passed_at
         quiet = now - since >= GUARD_SETTLE
         seen: dict[str, tuple[int, set[object]]] = {}
-        decided: set[str] = set()
         for each in reversed(self._failures):
-            if each.cause in decided:
+            if each.cause not in possible:
                 continue
             count, keys = seen.get(each.cause, (0, set()))
             keys.add(each.key)
             count += 1
             seen[each.cause] = (count, keys)
-            many = count >= self.guard.failures and len(keys) >= self.guard.keys
+            many = count >= self.guard.failures and len(keys) >= keys_needed
             if many and (quiet or now - each.at >= GUARD_SETTLE):
-                decided.add(each.cause)
+                possible.remove(each.cause)
                 passed = self._passed - each.passed
                 if passed <= GUARD_PASSING * (count + passed):
                     return Why(each.cause, count, len(keys), passed, now - each.at)
+                if not possible:
+                    break
         return None
 
     def _is_own(self, failure: _Failure, now: int, stalled: bool) -> bool:  # noqa: FBT001 -- of this class only
         """Whether a failure is its record's own: others have passed, or nothing more is seen."""
         age = now - failure.at
-        if stalled or age >= self.guard.window:
+        if stalled or age >= self.window:
             return True
         return age >= GUARD_DOUBT and self._others_pass(failure)
 
@@ -271,58 +356,76 @@ class Breaker(Generic[_T]):
 
     def _failed_in_outage(self, token: _T, key: object, now: int) -> bool:
         was_let_out = token in self._begun
-        self._begun.discard(token)
-        if was_let_out and self.state == "open":
-            self.probes["failed"] += 1
-        mark = self._marks.get(token)
-        others = 0 if mark is None else self._passed - mark
-        if others >= GUARD_PROBES_PASSED:
-            del self._marks[token]  # it fails alone
-            if was_let_out:
-                self._probe_at = now
-            return False
-        self._marks.setdefault(token, self._passed)
-        if not was_let_out:
-            return True  # it began before
+        called = self._begun.pop(token, None)
+        if not was_let_out or (called is not None and called < self.since):
+            return True  # it began before, and says nothing of how it is now
+        self._news_at = now
+        self._failed += 1
+        mark = self._marks.setdefault(token, _Mark(self._passed, self._failed))
+        passed, failed = self._passed - mark.passed, self._failed - mark.failed + 1
+        # One fewer: how soon the first came after the failure that is counted from was chance.
+        share = GUARD_PASSING * (passed + failed)
+        alone = passed >= GUARD_PROBES_PASSED and passed - 1 > share
+        if alone:
+            del self._marks[token]
         if self.state == "open":
-            if not others:  # else it has failed before, and only itself is known to fail
+            self.probes["failed"] += 1
+            if not passed:  # else it has failed before, and only itself is known to fail
                 self._in_a_row = 0
                 self._probes_failed += 1
             self._probe_at = now + self.guard.probes.wait(self._probes_failed + 1)
-        else:
+        elif not alone:
             self._set_back(key, now)
-        return True
+        return not alone
 
     def _set_back(self, key: object, now: int) -> None:
-        """The ramp begins again after one failure; after two in a row there still is an outage."""
+        """The ramp begins again after one failure; after two in a row there still is an outage.
+
+        If it is the same key again, there is nobody else to try: it is called ever more rarely.
+        """
         if self._fell is not None and self._fell != key:
+            self._begin_again()
             self._become("open", now)
             self._wait_for_probe(now)
+            return
+        self._falls += 1
         self._fell, self._limit, self._stage = key, 1, 0
+        self._probe_at = now
+        if self._falls > 1:
+            self._probe_at += self.guard.probes.wait(self._falls - 1)
 
     def _open(self, why: Why, now: int) -> None:
         self.why = why
-        self.opened = now
-        held = self._held
+        self.opened, self.ended = now, None
         self._forget()
-        self._marks = dict.fromkeys(held, 0)
         self._become("open", now)
         self._wait_for_probe(now)
 
     def _wait_for_probe(self, now: int) -> None:
         self._probes_failed = self._in_a_row = 0
-        self._fell = None
         self._probe_at = now + self.guard.probes.wait(1)
 
     def _ramp(self, now: int) -> None:
-        self._limit, self._stage, self._fell = 1, 0, None
+        self._begin_again()
+        self._limit, self._stage = 1, 0
         self._become("ramp", now)
+
+    def _begin_again(self) -> None:
+        """What failed and passed until now does not tell whose fault it is from now on."""
+        self._passed = self._failed = 0
+        self._marks.clear()
+        self._fell, self._falls = None, 0
 
     def _widen(self, now: int) -> None:
         self._limit, self._stage = 2 * self._limit, 0
         if self._limit > self._concurrency:
-            self._forget()
-            self._become("closed", now)
+            self._close(now)
+
+    def _close(self, now: int) -> None:
+        if self.is_shut:
+            self.ended = now
+        self._forget()
+        self._become("closed", now)
 
     def _become(self, state: State, now: int) -> None:
         self.state, self.since = state, now

@@ -132,11 +132,12 @@ class RetryPolicy:
         return tuple(sorted({*self.delays, *self.extra_delays}))
 
     def decide(
-        self, envelope: Envelope, error: BaseException, now: int, tries: int = 1
+        self, envelope: Envelope, error: BaseException, now: int, tries: int = 1, held: int = 0
     ) -> Decision:
         """What becomes of a record whose handler just failed.
 
-        `tries` counts the calls within this attempt: in place, or given back.
+        `tries` counts the calls within this attempt: in place, or given back. `held` is how long it
+        has waited for the end of an outage: so much older it may be.
         """
         error = signal_in(error) or error
         if isinstance(error, signals.Bury):
@@ -145,15 +146,18 @@ class RetryPolicy:
             return Bury("not-retryable")
         asked, counts = self._asked(error)
         if not self.hops or (asked is None and counts):
-            again = self._try_first(envelope, now, tries, asked or 0, counts=counts)
+            again = self._try_first(envelope, now, tries, asked or 0, counts=counts, held=held)
             if again is not None:
                 return again
-        return self._park(envelope, now, asked, counts=counts)
+        return self._park(envelope, now, asked, counts=counts, held=held)
 
-    def release(self, envelope: Envelope, now: int, due: int, delay: int) -> Release:
-        """What becomes of a record in the topic of that delay, where it is due at `due`."""
+    def release(self, envelope: Envelope, now: int, due: int, delay: int, held: int = 0) -> Release:
+        """What becomes of a record in the topic of that delay, where it is due at `due`.
+
+        `held` as for `decide`.
+        """
         run = self.at_once(envelope)
-        if isinstance(run, ToOrigin) and self.expired(envelope, now):
+        if isinstance(run, ToOrigin) and self.expired(envelope, now - held):
             return self._exhausted("expired")
         if now < due:
             return Wait(due)
@@ -209,7 +213,7 @@ class RetryPolicy:
         return self.retry_on is None or any(isinstance(cause, self.retry_on) for cause in chain)
 
     def _try_first(
-        self, envelope: Envelope, now: int, tries: int, at_least: int, *, counts: bool
+        self, envelope: Envelope, now: int, tries: int, at_least: int, *, counts: bool, held: int
     ) -> Decision | None:
         # Only before the record was ever parked: `first` is not repeated later.
         if self.first is None or envelope.attempt > 1:
@@ -218,12 +222,18 @@ class RetryPolicy:
             return None
         seed = f"{envelope.origin_topic}/{envelope.origin_partition}/{envelope.origin_offset}"
         wait = max(self.first.backoff.wait(tries, seed), at_least, 0 if counts else _UNCOUNTED)
-        if self.expired(envelope, now + wait):
+        if self.expired(envelope, now + wait - held):
             return None if self.hops else self._exhausted("expired")
         return Again(wait, counts) if isinstance(self.first, InPlace) else Return(wait, counts)
 
     def _park(
-        self, envelope: Envelope, now: int, asked: int | None, *, counts: bool = True
+        self,
+        envelope: Envelope,
+        now: int,
+        asked: int | None,
+        *,
+        counts: bool = True,
+        held: int = 0,
     ) -> Park | Bury | Discard:
         step = envelope.attempt - 1
         used_up = counts and step >= len(self.delays) and not self.repeat and bool(self.delays)
@@ -237,7 +247,7 @@ class RetryPolicy:
             # The delay of the next hop, not of the last one.
             delay = self.delays[min(step, len(self.delays) - 1)]
             park = Park(delay, now + delay, envelope.attempt + counts)
-        if self.expired(envelope, self._arrival(park)):
+        if self.expired(envelope, self._arrival(park) - held):
             return self._exhausted("expired")
         return park
 

@@ -68,7 +68,8 @@ def _seconds(header: str | None, now: float) -> float | None:
         return min(float(written), _LONGEST)
     try:
         at = parsedate_to_datetime(written)
-    except (TypeError, ValueError):
-        return None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return min(max(0.0, (at - datetime.fromtimestamp(now, UTC)).total_seconds()), _LONGEST)
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        left = (at - datetime.fromtimestamp(now, UTC)).total_seconds()
+    except (TypeError, ValueError, OverflowError):
+        return None  # it may name an impossible year, or a zone beyond all
+    return min(max(0.0, left), _LONGEST)

@@ -89,6 +89,22 @@ is noticed later. Smaller: more calls of what is away."""
 GUARD_PROBE_LONGEST: Final = 30.0
 """Seconds between two probes at most. Larger: the end of a long outage is noticed later. Smaller:
 more calls of what is away."""
+GUARD_AFTER_LONGEST: Final = 3_600_000
+"""Milliseconds that a handler can ask for until the next probe. Larger: a mistaken one keeps an
+outage open for longer. Smaller: more calls of what has said when it is back."""
+GUARD_QUIET: Final = 1000
+"""Milliseconds for which nothing has to wait before an outage is over that few calls came after.
+Larger: it is shown for longer. Smaller: what is just being read is let through all at once."""
+GUARD_LANES: Final = 3
+"""Lanes whose heads all have to fail, where order keeps other keys from being tried. Larger: with
+few partitions an outage is not seen. Smaller: a poisoned record in each of them is one."""
+GUARD_PROBES_LATE: Final = 100
+"""Calls that were let out during an outage and have not ended after the longest wait for a probe:
+while there are no more of them, others are let out beside them. Larger: more threads may hang with
+what is away. Smaller: a handler that acknowledges many records at once may never get so many."""
+GUARD_LOST: Final = 1000
+"""Milliseconds between two looks for calls that were let out and that nothing will be heard of.
+Larger: such a loss holds up the end of an outage for longer. Smaller: more looking."""
 GUARD_PROBES_PASSED: Final = 3
 """Probes that have to succeed in a row, of different records, before others follow. Larger: it
 takes longer. Smaller: one lucky call ends it."""

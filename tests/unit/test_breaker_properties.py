@@ -90,3 +90,74 @@ def test_an_outage_ends_however_long_it_was(concurrency, failed_probes):
             else:
                 breaker.let_out_passed(number, now)
     assert number <= failed_probes + 3 + 2 * concurrency
+
+
+TOKENS = st.integers(0, 5)
+OUTCOMES = st.sampled_from(["passes", "fails", "answers", "ends", "never"])
+
+
+def let_out(breaker, token, outcome, now):
+    """Let one out, and end it so; whether it has failed, and has to wait."""
+    breaker.begin(token)
+    breaker.called(token, now)
+    if outcome == "fails":
+        return breaker.failed(token, token, "cause", now)
+    ends = {
+        "passes": breaker.let_out_passed,
+        "answers": breaker.let_out_answered,
+        "ends": breaker.let_out_ended,
+    }
+    if outcome in ends:
+        ends[outcome](token, now)
+    return False
+
+
+@given(st.lists(st.tuples(TOKENS, OUTCOMES, STEP), max_size=150), st.integers(1, 8))
+def test_no_failure_is_a_records_own_unless_it_has_failed_twice_and_others_passed_between(
+    calls, concurrency
+):
+    """Within one state: what was before it opened again, or the ramp began, tells nothing."""
+    breaker = Breaker(Guard(), concurrency)
+    breaker.outage("first", "first", "cause", 0, None)
+    now, since, passed, failed = 0, (breaker.state, breaker.since), 0, {}
+    for token, outcome, step in calls:
+        now = max(now + step, breaker.next_look() or 0)
+        if not breaker.is_shut:
+            return
+        if breaker.may_begin(now) == 0:
+            continue
+        if (breaker.state, breaker.since) != since:
+            since, passed, failed = (breaker.state, breaker.since), 0, {}
+        if token in breaker.begun():
+            continue
+        before = failed.get(token, passed)
+        if let_out(breaker, token, outcome, now):
+            failed.setdefault(token, passed)
+        else:
+            assert outcome != "fails" or passed - before >= 3
+            if outcome in ("passes", "fails", "answers"):
+                failed.pop(token, None)
+        passed += outcome == "passes"
+
+
+@given(st.lists(st.tuples(TOKENS, OUTCOMES, STEP), max_size=100), st.integers(1, 8))
+def test_an_outage_ends_whatever_became_of_calls_during_it(calls, concurrency):
+    breaker = Breaker(Guard(), concurrency)
+    breaker.outage("first", "first", "cause", 0, None)
+    now = 0
+    for token, outcome, step in calls:
+        now += step
+        if breaker.is_shut and breaker.may_begin(now) and token not in breaker.begun():
+            let_out(breaker, token, outcome, now)
+    number = 1000
+    while breaker.is_shut:
+        following = breaker.next_look(now)
+        if breaker.may_begin(now) == 0:
+            assert following is not None
+            now = following
+            continue
+        number += 1
+        breaker.begin(number)
+        breaker.called(number, now)
+        breaker.let_out_passed(number, now)
+        assert number < 1100

@@ -83,9 +83,10 @@ def blamed(items: Iterable[Item], error: PublishError) -> Iterator[tuple[Item, l
 
 
 def instead(item: Item, reasons: Reasons, now: int) -> Item | None:
-    """What ends a record whose message its topic does not take; None: it waits for its topics.
+    """What ends a record whose message its topic does not take; None: it waits.
 
-    Nobody is called. The end of a record does not depend on what its recovery sends; all else does.
+    For its topics, or for the end of a run that would bury too much. Nobody is called. The end of a
+    record does not depend on what its recovery sends; all else does.
     """
     found = ((write, reasons.get(id(write))) for write in item.writes)
     wrong = {id(write): why for write, why in found if why is not None and why.kind == "message"}
@@ -94,6 +95,8 @@ def instead(item: Item, reasons: Reasons, now: int) -> Item | None:
     if item.subject is not None:
         sent = (item.offset, [*item.writes], item.subject)
         outcome = item.processor.refused(sent, next(iter(wrong.values())), now)
+        if outcome is None:
+            return None
         return Item(item.processor, item.offset, outcome.writes, outcome)
     sends = set() if item.outcome is None else set(map(id, item.outcome.sends))
     if not sends & wrong.keys():

@@ -325,6 +325,8 @@ class Dispatcher:
                 continue
             lot = processor.next() if processor.ready else None
             if lot is not None:
+                if self._gates is not None and not self._gates.idle:
+                    self._gates.begun(lot, self._clock.now())
                 self._running += 1
                 self._parked_running += parked
                 return lot

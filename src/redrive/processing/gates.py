@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
+from redrive.processing.outcomes.guards import key_of
 from redrive.processing.outcomes.report import Report
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.work import Assigned, Work
+from redrive.tuning import GUARD_LANES, GUARD_LOST
 
 if TYPE_CHECKING:
+    from redrive.processing.calls.lots import Lot
     from redrive.processing.outcomes.guards import Guards
 
 Told = list[tuple[PartitionProcessor, Report]]
@@ -29,6 +32,7 @@ class Gates:
         self._turns: dict[Assigned, int] = {}
         """When each partition was last asked for a record, counted in such records."""
         self._count = count(1)
+        self._looked_for_lost: dict[str, int] = {}
 
     def add(self, processor: PartitionProcessor, now: int) -> Report:
         """Take up a partition: an outage does not end by a rebalance."""
@@ -49,19 +53,44 @@ class Gates:
             if breaker.state == "closed" and topic not in self._shut:
                 continue
             self._guards.forget_closed(topic, now)
-            if breaker.state == "suspect":
-                stalled = _is_stalled(topic, processors)
-                _rouse(self._guards.look(topic, now, stalled=stalled), processors)
+            if breaker.is_shut:
+                self._end_lost(topic, processors, now)
+            if breaker.is_to_look(self._guards.steady(now)):
+                self._look(topic, processors, now)
             if breaker.is_shut:
                 if topic not in self._shut:
                     told += self._close(topic, processors, now)
                 self._guards.say_loud(topic, now)
                 self._let_out(topic, processors, now)
-            elif topic in self._shut:
+                if not any(each.waits_for_end(topic) for each in processors):
+                    self._guards.nothing_waits(topic, now)
+            if topic in self._shut and not breaker.is_shut:
                 self._shut.remove(topic)
                 for each in processors:
                     each.reopen(topic)
         return told
+
+    def _look(self, topic: str, processors: Sequence[PartitionProcessor], now: int) -> None:
+        """Decide about those that are held."""
+        stalled = _is_stalled(topic, processors)
+        lanes = self._lanes_alone(topic, processors) if stalled else None
+        _rouse(self._guards.look(topic, now, stalled=stalled, lanes=lanes), processors)
+
+    def _lanes_alone(self, topic: str, processors: Sequence[PartitionProcessor]) -> int | None:
+        """How many lanes have failed at their heads, if they keep enough other keys from a try.
+
+        Fewer than some are never enough: a poisoned record would be an outage.
+        """
+        guard = self._guards.breakers[topic].guard
+        lanes: set[object] = set()
+        keys: set[object] = set()
+        for work in (each for processor in processors for each in processor.waiting_works()):
+            if work.handler.topic == topic:
+                lanes.add(work.lane or work)
+                keys.add(key_of(work))
+                if len(lanes) >= guard.keys:
+                    return None
+        return max(GUARD_LANES, len(lanes)) if len(keys) >= guard.keys else None
 
     def next_look(self, now: int) -> int | None:
         """When there is something to do, in steady time; None: not by itself.
@@ -69,8 +98,8 @@ class Gates:
         A probe that could have begun by now waits for a record, whose coming is noticed.
         """
         steady = self._guards.steady(now)
-        times = [each.next_look() for each in self._guards.breakers.values()]
-        return min((time for time in times if time is not None and time > steady), default=None)
+        times = [each.next_look(steady) for each in self._guards.breakers.values()]
+        return min((time for time in times if time is not None), default=None)
 
     def _close(self, topic: str, processors: Sequence[PartitionProcessor], now: int) -> Told:
         self._shut.add(topic)
@@ -83,11 +112,30 @@ class Gates:
         _rouse(self._guards.take_held(topic), processors)
         return told
 
+    def begun(self, lot: Lot, now: int) -> None:
+        """Note that a thread has what may have been let out."""
+        self._guards.called(lot.handler.topic, lot.works, now)
+
+    def _end_lost(self, topic: str, processors: Sequence[PartitionProcessor], now: int) -> None:
+        """Wait no more for those that were let out, and of which nothing will be heard."""
+        looked = self._looked_for_lost.get(topic)
+        if looked is not None and 0 <= now - looked < GUARD_LOST:
+            return
+        self._looked_for_lost[topic] = now
+        owners = {each.assigned: each for each in processors}
+        lost = [
+            work
+            for work in self._guards.breakers[topic].begun()
+            if (owner := owners.get(work.assigned)) is None or not owner.has_under_way(work)
+        ]
+        self._guards.ended(lost, now)
+
     def _let_out(self, topic: str, processors: Sequence[PartitionProcessor], now: int) -> None:
         """Let out as many as may begin: of all partitions in turn, and of all keys in each."""
         breaker, steady = self._guards.breakers[topic], self._guards.steady(now)
         while breaker.may_begin(steady) > 0 and (work := self._next(topic, processors)) is not None:
             self._guards.let_out(topic, work)
+        self._guards.wants(topic, more=breaker.may_begin(steady) > 0)
 
     def _next(self, topic: str, processors: Sequence[PartitionProcessor]) -> Work | None:
         for each in sorted(processors, key=lambda each: self._turns.get(each.assigned, 0)):

@@ -23,8 +23,10 @@ from redrive.processing.outcomes.report import Outcome, Report, Sent
 from redrive.processing.progress.acks import AckTracker
 from redrive.processing.work import BEHIND, PENDING, Assigned, Lane, Result, Work, takes_long
 from redrive.record import Record, TopicPartition
+from redrive.tuning import GUARD_PROBE_LONGEST
 
 _offset: Final = itemgetter(2)
+_LATER: Final = int(1000 * GUARD_PROBE_LONGEST)
 
 
 class PartitionProcessor:
@@ -142,13 +144,16 @@ class PartitionProcessor:
 
     def _release_due(self, now: int, report: Report) -> None:
         for work, due in self._delay_queue.take(now):
-            self._reception.release(work, due, now, report)
+            if self._reception.release(work, due, now, report):
+                self._delay_queue.add(work, now + _LATER)  # there is an outage
 
     def look_again(self, now: int) -> Report:
         """Decide again about what waits until it is due: rules about it have changed."""
         report = Report()
         held = [work for work in self._lanes.waiting() if self._reception.is_held(work)]
         self._lanes.take_out(held)
+        if self._guards is not None:
+            self._guards.ended(held, now)  # one may have been let out as a probe
         held += self._held_by_key()
         for each in held:  # due by now, and not begun with
             self._reception.release(each, now, now, report)
@@ -342,6 +347,8 @@ class PartitionProcessor:
         if self.assigned.closed:
             return report
         self.fresh.ended(lot)
+        if self._guards is not None and lot.results and isinstance(lot.results[-1], BaseException):
+            self._guards.took(lot.handler.topic, self.scope.timer() - lot.since)
         if self._is_counted:
             self._collect_from(lot, now, report)
         else:
@@ -387,6 +394,20 @@ class PartitionProcessor:
         if self._guards is not None and self._guards.is_shut(lot.handler.topic):
             self._guards.ended([work for work in lot.works if work not in self._unacked], now)
 
+    def has_under_way(self, work: Work) -> bool:
+        """Whether something will still be heard of a record that was let out."""
+        if work in self._unacked or self._lanes.waits_for_thread(work):
+            return True
+        return any(work in lot.works for lot in self.lots)
+
+    def waiting_works(self) -> list[Work]:
+        """The records that wait in lanes, whatever they wait for."""
+        return self._lanes.waiting()
+
+    def waits_for_end(self, topic: str) -> bool:
+        """Whether records of a handler wait here for the end of its outage."""
+        return self._lanes.waits_for_end(topic)
+
     def call_alone(self, works: Sequence[Work]) -> None:
         """Have each of these called without others, the next time that it is taken."""
         self._lanes.call_alone(works)
@@ -431,6 +452,8 @@ class PartitionProcessor:
             self._lanes.free(work.lane, until=wait)
             if self.gate is not None:
                 self.gate.freed([work.lane])
+        if self._guards is not None:
+            self._guards.ended([work], now)  # whatever came of it, also if no guard was asked
 
     def _result(self, work: Work, result: Result, now: int, report: Report) -> int | None:
         """Act on one result; returns the steady time until which the record waits for a call."""
@@ -449,10 +472,11 @@ class PartitionProcessor:
         if units is not None:
             units.forget([each.envelope for each in buried if each.envelope is not None])
 
-    def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome:
+    def refused(self, sent: Sent, error: PublishError, now: int) -> Outcome | None:
         """What becomes of a record that is done, but whose messages their topic does not take.
 
-        Nobody is called. No lock is needed: the record is nobody's any more.
+        None: nothing, because the run ends. Nobody is called. No lock is needed: the record is
+        nobody's any more.
         """
         offset, _, subject = sent
         if isinstance(subject, Record):
@@ -461,7 +485,7 @@ class PartitionProcessor:
         subject.ending = None  # also where it was its recovery that had done it
         report = Report()
         self.scope.verdicts.failed(subject, error, now, report)
-        return report.outcomes[0]
+        return report.outcomes[0] if report.outcomes else None
 
     # The end
 

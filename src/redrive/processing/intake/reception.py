@@ -91,8 +91,13 @@ class Reception:
 
     def _release(self, work: Work, due: int, now: int, report: Report) -> bool:
         """As its policy says."""
-        envelope = self._scope.envelopes.of(work)
-        release = work.handler.retry.release(envelope, now, due, self._delay or 0)
+        envelope, guards, held = self._scope.envelopes.of(work), self._scope.guards, 0
+        if guards is not None:
+            to_origin = isinstance(work.handler.retry.at_once(envelope), decisions.ToOrigin)
+            if to_origin and guards.keeps_here(work.handler.topic):
+                return True  # at its origin it would only wait as well
+            held = guards.held_for(work, now, envelope.due or due)
+        release = work.handler.retry.release(envelope, now, due, self._delay or 0, held)
         if isinstance(release, decisions.Wait):
             return True
         self._act(work, release, max(due, envelope.not_before or 0), report)
@@ -221,7 +226,8 @@ class Reception:
                 reason = f"for the app {app}"
                 report.outcomes.append(Outcome("skip", record.offset, record, reason=reason))
             case classification.Broken(error):
-                report.outcomes += self.bury(record, _BROKEN, error, now).outcomes
+                if not self._verdicts.stops(record, _BROKEN, error, now):
+                    report.outcomes += self.bury(record, _BROKEN, error, now).outcomes
             case classification.Ours(envelope):
                 gate = self._gate if self._delay is not None else None
                 if gate is not None and envelope is not None:
@@ -250,7 +256,8 @@ class Reception:
             known = envelope or self._scope.envelopes.at_origin(record, now)
             orphan = Subject(record.offset, seen, known)
             if self._delay is None:
-                report.outcomes.append(self._verdicts.orphan(orphan))
+                outcome = self._verdicts.orphan(orphan, now)
+                report.outcomes += () if outcome is None else (outcome,)
             else:
                 self._queue_until_due(orphan, self._due(record, known), now, report)
             return

@@ -142,6 +142,7 @@ class Lanes:
         what = sleeper.lane or sleeper
         self.sleeping = [each for each in self.sleeping if each[2] is not what]
         heapify(self.sleeping)
+        self._apart.pop(sleeper, None)
         if sleeper.lane is not None:
             sleeper.lane.queue.popleft()
             self.free(sleeper.lane)
@@ -194,14 +195,20 @@ class Lanes:
     # During an outage
 
     def shut_off(self, topic: str) -> None:
-        """Let nothing of a handler run, but for what `let_out` lets out."""
-        self.shut.setdefault(topic, deque())
-        queues = (self._ready, self._long, self._free)
-        waiting = [[*queue] for queue in queues]
-        for queue in queues:
-            queue.clear()
-        for each in (lane_or_work for queue in waiting for lane_or_work in queue):
-            self._start(each)
+        """Let nothing of a handler run, but for what `let_out` lets out.
+
+        What runs of other handlers stays where it is: it may have been let out of its own outage.
+        """
+        shut = self.shut.setdefault(topic, deque())
+        lanes = [lane for lane in (*self._ready, *self._long) if self._is_of(lane, topic)]
+        works = [work for work in self._free if self._is_of(work, topic)]
+        if lanes:
+            gone = set(lanes)
+            self._ready = deque(lane for lane in self._ready if lane not in gone)
+            self._long = deque(lane for lane in self._long if lane not in gone)
+        if works:
+            self._free = deque(work for work in self._free if not self._is_of(work, topic))
+        shut += (*lanes, *works)
 
     def reopen(self, topic: str) -> None:
         """Let all of it run again."""
@@ -237,10 +244,25 @@ class Lanes:
         for each in asleep:
             self._start(each)
 
+    def waits_for_thread(self, work: Work) -> bool:
+        """Whether a record is the next of those that may run."""
+        if work.lane is None:
+            return work in self._free
+        lane = work.lane
+        is_next = bool(lane.queue) and lane.queue[0] is work
+        return is_next and (lane in self._ready or lane in self._long)
+
+    def waits_for_end(self, topic: str) -> bool:
+        """Whether anything of a handler waits for the end of its outage."""
+        return bool(self.shut.get(topic))
+
     def _is_shut(self, what: Lane | Work) -> bool:
+        return any(self._is_of(what, topic) for topic in self.shut)
+
+    def _is_of(self, what: Lane | Work, topic: str) -> bool:
+        """Whether what would run next is a call of that handler: a recovery is none."""
         head = what.queue[0] if isinstance(what, Lane) and what.queue else what
-        # A recovery is no call of the handler.
-        return isinstance(head, Work) and head.handler.topic in self.shut and head.ending is None
+        return isinstance(head, Work) and head.handler.topic == topic and head.ending is None
 
     def next_wake(self) -> int | None:
         """When `wake` has something to do."""
@@ -395,10 +417,10 @@ class Lanes:
         return _alike(free, self._lot_size(free[0], share), self._apart)
 
     def _lot_size(self, head: Work, otherwise: int) -> int:
-        if head.handler.ack == "manual":
-            return 1
         if head in self._apart:
             del self._apart[head]
+            return 1
+        if head.handler.ack == "manual":
             return 1
         return head.handler.batch or otherwise if head.ending is None else otherwise
 

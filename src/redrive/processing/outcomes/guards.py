@@ -70,6 +70,8 @@ class Guards:
         """The state of each that was logged last."""
         self._said: dict[str, str] = {}
         self._loud_at: dict[str, int] = {}
+        self._wanted: set[str] = set()
+        """Topics of handlers of which one more record could be let out, but none waits."""
         self._lock = Lock()
 
     # What calls come to
@@ -84,7 +86,8 @@ class Guards:
             if self._own.pop(work, None) is not None:
                 return None
             if not breaker.guard.sees_outage(error):
-                breaker.let_out_ended(work, steady)
+                breaker.let_out_answered(work, steady)
+                self._log(work.handler.topic, breaker, steady)
                 return None
             if not self._waits(breaker, work, error, steady):
                 return None
@@ -92,17 +95,17 @@ class Guards:
             if breaker.is_shut:
                 return steady  # its lane is shut: whoever lets it out knows when
             self._failures[work] = error
-            return steady + breaker.guard.window
+            return steady + 2 * breaker.window  # it is looked at before that
 
     def _waits(self, breaker: Breaker[Work], work: Work, error: BaseException, steady: int) -> bool:
         found = self._fingerprint(work.record, error)
-        if not breaker.is_shut:
+        if breaker.state != "open":
             said = one_line(text_of(error))[:200]
             self._said[work.handler.topic] = f"{found.error}: {said}" if said else found.error
         outage = breaker.guard.said(error)
         if outage is None:
-            return breaker.failed(work, _key(work), found.id, steady)
-        return breaker.outage(work, _key(work), found.id, steady, outage.retry_after)
+            return breaker.failed(work, key_of(work), found.id, steady)
+        return breaker.outage(work, key_of(work), found.id, steady, outage.retry_after)
 
     def passed(self, work: Work, now: int) -> None:
         """Note that the call of a record has succeeded."""
@@ -110,6 +113,9 @@ class Guards:
         if breaker is not None and breaker.state != "closed":
             steady = self.steady(now)
             with self._lock:
+                if self._failures.pop(work, None) is not None:
+                    breaker.forget(work)  # it was called again, as its unit of work was undone
+                self._own.pop(work, None)
                 breaker.let_out_passed(work, steady)
                 self._log(work.handler.topic, breaker, steady)
 
@@ -150,15 +156,24 @@ class Guards:
         breaker = self.breakers.get(work.handler.topic)
         return breaker is not None and (breaker.is_shut or work in self._failures)
 
+    def held_for(self, work: Work, now: int, since: int = 0) -> int:
+        """How long a record has waited since then for the end of the latest outage."""
+        breaker = self.breakers.get(work.handler.topic)
+        if breaker is None or (not breaker.is_shut and breaker.ended is None):
+            return 0
+        end = self.steady(now) if breaker.ended is None else breaker.ended
+        begun = self.steady(max(work.received, work.due or 0, since))
+        return max(0, end - max(begun, breaker.opened))
+
     def own_failure(self, work: Work) -> BaseException | None:
         """What a record has failed with that was held, and is to be judged; None: call it."""
         return self._own.get(work)
 
-    def look(self, topic: str, now: int, *, stalled: bool) -> list[Work]:
+    def look(self, topic: str, now: int, *, stalled: bool, lanes: int | None = None) -> list[Work]:
         """Decide about those that are held; returns who need not be held any more."""
         breaker, steady = self.breakers[topic], self.steady(now)
         with self._lock:
-            looked = breaker.look(steady, stalled=stalled)
+            looked = breaker.look(steady, stalled=stalled, lanes=lanes)
             for work in looked.own:
                 if (error := self._failures.pop(work, None)) is not None:
                     self._own[work] = error
@@ -181,6 +196,43 @@ class Guards:
         """Note that a record may begin, although there is an outage."""
         with self._lock:
             self.breakers[topic].begin(work)
+
+    def called(self, topic: str, works: Iterable[Work], now: int) -> None:
+        """Note that these are called now, of which some may have been let out."""
+        breaker = self.breakers.get(topic)
+        if breaker is not None and breaker.is_shut:
+            with self._lock:
+                for work in works:
+                    breaker.called(work, self.steady(now))
+
+    def wants(self, topic: str, *, more: bool) -> None:
+        """Note whether a record could be let out, but none waits."""
+        (self._wanted.add if more else self._wanted.discard)(topic)
+
+    def keeps_here(self, topic: str) -> bool:
+        """Whether a record had better not be written back to its origin now.
+
+        One at a time has to be, if it is needed there to find out whether the outage is over.
+        """
+        if not self.is_shut(topic):
+            return False
+        wanted = topic in self._wanted
+        self._wanted.discard(topic)
+        return not wanted
+
+    def nothing_waits(self, topic: str, now: int) -> None:
+        """Note that no record of a handler waits for the end of its outage."""
+        breaker, steady = self.breakers[topic], self.steady(now)
+        with self._lock:
+            breaker.nothing_waits(steady)
+            self._log(topic, breaker, steady)
+
+    def took(self, topic: str, seconds: float) -> None:
+        """Note how long a call of a handler took that has failed."""
+        breaker = self.breakers.get(topic)
+        if breaker is not None and not breaker.is_shut:
+            with self._lock:
+                breaker.took(1000 * seconds)
 
     def forget_closed(self, topic: str, now: int) -> None:
         """Forget records whose partition was taken away: they are somebody else's."""
@@ -216,7 +268,7 @@ class Guards:
         breaker, steady = self.breakers[topic], self.steady(now)
         longest = breaker.guard.max_open
         lasts = steady - breaker.opened
-        if longest is None or lasts < longest:
+        if breaker.state != "open" or longest is None or lasts < longest:
             return
         if steady - self._loud_at.get(topic, breaker.opened) >= longest:
             self._loud_at[topic] = steady
@@ -237,12 +289,19 @@ class Guards:
         self._known[topic] = after
         why = breaker.why
         if after == "open" and why is not None:
-            again = " again" if before == "ramp" else ""
+            if before == "ramp":
+                log.warning(
+                    "%s: the guard is open again: while its records were let through, two of"
+                    " different keys have failed in a row (%s); the next probe is in %s",
+                    topic,
+                    self._said.get(topic, ""),
+                    _lasted((breaker.next_look(steady) or steady) - steady),
+                )
+                return
             log.warning(
-                "%s: the guard is open%s: %s of %s, %s, within %s (%s, group %s). Its records wait,"
+                "%s: the guard is open: %s of %s, %s, within %s (%s, group %s). Its records wait,"
                 " and no attempt is counted; the next probe is in %s",
                 topic,
-                again,
                 numbers.counted(why.failures, "failure", "failures"),
                 numbers.counted(why.keys, "key", "keys"),
                 numbers.counted(why.passed, "success", "successes"),
@@ -274,7 +333,7 @@ def _drop_closed(works: dict[Work, BaseException], breaker: Breaker[Work]) -> No
         breaker.forget(work)
 
 
-def _key(work: Work) -> object:
+def key_of(work: Work) -> object:
     """What failures of one key have in common; a record without one is its own."""
     record = work.record
     return record.key if record.key is not None else (record.partition, record.offset)

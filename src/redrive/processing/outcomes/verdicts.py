@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _REFUSED: Final = "refused-write"
 """Why a record is dead whose handler has sent what its topic does not take."""
 _ORPHAN: Final = decisions.Bury("no-handler")
+_NO_ID: Final = decisions.Bury("no-id")
 _MINUTE: Final = 60_000
 _RECOVERY: Final = Backoff("1s", factor=2, cap="1m", jitter=0)
 
@@ -78,15 +79,16 @@ class Verdicts:
         """Decide; returns the steady time until which the record waits to be called again."""
         if work.ending is not None and not isinstance(error, NoIdError):
             return self._recovery_failed(work, work.ending, error, now, report)
-        envelope = self._identified(work, error, now, report)
-        if envelope is None:
-            return None
+        envelope = self._identified(work, error)
+        if isinstance(envelope, BaseException):
+            return self._no_id(work, envelope, now, report)
         hopeless = _hopeless(error)
         if hopeless is None and (held := self._held(work, error, now)) is not None:
             return held
         work.envelope = envelope = self.with_error(envelope, work.record, error, now)
         if hopeless is None:
-            decision = work.handler.retry.decide(envelope, error, now, work.tries)
+            held = 0 if self._guards is None else self._guards.held_for(work, now)
+            decision = work.handler.retry.decide(envelope, error, now, work.tries, held)
         else:
             decision = decisions.Bury(hopeless)
         match decision:
@@ -114,21 +116,17 @@ class Verdicts:
         """Until when it is not yet known, or not, that a failure is the record's own."""
         return None if self._guards is None else self._guards.failed(work, error, now)
 
-    def _identified(
-        self, work: Work, error: BaseException, now: int, report: Report
-    ) -> Envelope | None:
-        """The envelope of a record that failed; None: it has no id, and has ended by that."""
+    def _identified(self, work: Work, error: BaseException) -> Envelope | BaseException:
+        """The envelope of a record that failed; or why it has no id: it ends by that."""
         if isinstance(error, NoIdError):
             # Nothing of it can be called, its recovery neither: it would be the same each time.
-            self._no_id(work, error.__cause__ or error, now, report)
-            return None
+            return error.__cause__ or error
         try:
             return self._envelopes.of(work)
         except Exception as mistake:  # noqa: BLE001 -- the user's id function may raise anything
             if isinstance(error, Undecodable):  # from whose data no id can be taken
                 return self._envelopes.at_origin(work.record, work.received)
-            self._no_id(work, _both(error, mistake), now, report)
-            return None
+            return _both(error, mistake)
 
     def _at_once(
         self,
@@ -139,11 +137,19 @@ class Verdicts:
         report: Report,
     ) -> int | None:
         """End a record; if its recovery has to be called first, that waits for nothing."""
-        brake, steady = self._brake, self._steady(now)
-        if brake is not None and brake.stops(work.record, decision.reason, error, steady):
-            return steady + _MINUTE  # the run ends before that
+        if isinstance(decision, decisions.Discard):
+            self._goes_well(work, now)  # as its app wants it: no letter is written
+        elif self.stops(work.record, decision, error, now):
+            return self._steady(now) + _MINUTE  # the run ends before that
         ended = not self.ended(work, decision, error, report)
-        return None if ended else steady
+        return None if ended else self._steady(now)
+
+    def stops(
+        self, record: Record, decision: decisions.Bury, error: BaseException, now: int
+    ) -> bool:
+        """Whether a record is not buried: the run ends, and the next one has it."""
+        brake = self._brake
+        return brake is not None and brake.stops(record, decision.reason, error, self._steady(now))
 
     def ended(
         self,
@@ -194,14 +200,20 @@ class Verdicts:
         group = self._causes.fingerprint(record, error).id
         return envelope.failed(error, at=now, group=group, trace=self._app.error_traces)
 
-    def _no_id(self, work: Work, mistake: BaseException, now: int, report: Report) -> None:
+    def _no_id(self, work: Work, mistake: BaseException, now: int, report: Report) -> int | None:
+        if work.ending is None and self.stops(work.record, _NO_ID, mistake, now):
+            return self._steady(now) + _MINUTE
         known = work.envelope or self._envelopes.at_origin(work.record, work.received)
         work.envelope = self.with_error(known, work.record, mistake, now)
-        self._end(work, decisions.Bury("no-id"), mistake, report)
+        self._end(work, _NO_ID, mistake, report)
+        return None
 
-    def orphan(self, subject: Subject) -> Outcome:
-        """End a record that no handler is there for."""
-        return bury_or_discard(self._app, subject, _ORPHAN, past_error(subject.envelope))
+    def orphan(self, subject: Subject, now: int) -> Outcome | None:
+        """End a record that no handler is there for; None: the run ends before that."""
+        error = past_error(subject.envelope)
+        if self.stops(subject.record, _ORPHAN, error, now):
+            return None
+        return bury_or_discard(self._app, subject, _ORPHAN, error)
 
     def unhandled(
         self, subject: Subject, now: int, due: int, delay: int, here: str
@@ -214,7 +226,7 @@ class Verdicts:
         envelope, patience = subject.envelope, self._app.unhandled
         since = now if envelope.unhandled_since is None else envelope.unhandled_since
         if patience is not None and now - since >= patience:
-            return self.orphan(subject)
+            return self.orphan(subject, now)
         if now < due:
             return None
         delay = _patient(self._app.delay_topics.values(), delay)

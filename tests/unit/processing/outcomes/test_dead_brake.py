@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from redrive import App, Bury, ConfigurationError, RetryPolicy
-from redrive.errors import TooManyDeadError
+from redrive.envelope import Envelope
+from redrive.errors import PublishError, TooManyDeadError
+from redrive.processing.calls.scope import Scope
+from redrive.processing.processor import PartitionProcessor
+from redrive.processing.progress.acks import AckTracker
+from redrive.record import Record, TopicPartition
 from redrive.testing import Simulation
 
 
@@ -100,3 +105,77 @@ def test_nobody_has_it_who_did_not_ask():
 def test_a_share_is_one(share):
     with pytest.raises(ConfigurationError, match=r"stop_on_dead is .*a share of the records"):
         app_burying(lambda _: True, stop_on_dead=share).check()
+
+
+def no_id(record):
+    raise KeyError("renamed")
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "idempotent"])
+def test_a_deploy_that_finds_no_ids_is_broken(delivery):
+    app = App("shop", stop_on_dead=0.5, delivery=delivery)
+
+    @app.handler("orders", id=no_id)
+    def handle(record, ctx):
+        raise KeyError("renamed")
+
+    with Simulation(app) as sim:
+        send(sim, 1000)
+        with pytest.raises(TooManyDeadError):
+            sim.run_until_empty()
+        assert len(sim.dead) < 20
+
+
+GONE = Envelope(
+    app="shop",
+    id="1",
+    origin_topic="gone",
+    origin_partition=0,
+    origin_offset=0,
+    first_received=0,
+)
+BROKEN = (("redrive-app", b"shop"), ("redrive-origin-topic", b"orders"))
+
+
+@pytest.mark.parametrize(
+    ("topic", "headers"), [("shop.retry.1m", GONE.headers(())), ("orders", BROKEN)]
+)
+def test_records_that_end_without_a_call_count_too(topic, headers):
+    options = {"retry": RetryPolicy("1m"), "unhandled": "1s"}
+    with Simulation(app_burying(lambda _: False, **options)) as sim:
+        sim.run()
+        for number in range(100):
+            sim.send(topic, f"{number}", key=f"{number}", headers=headers)
+        with pytest.raises(TooManyDeadError):
+            sim.run_until_empty()
+        assert len(sim.dead) < 20
+
+
+def test_records_that_are_discarded_are_not_dead():
+    app = App("shop", stop_on_dead=0.5, retry=RetryPolicy(on_exhausted="discard"))
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        raise KeyError("as ever")
+
+    with Simulation(app) as sim:
+        send(sim, 100)
+        sim.run_until_empty()
+        assert (sim.lag, len(sim.dead)) == (0, 0)
+
+
+def test_a_refused_write_waits_for_the_end_of_the_run():
+    """Whoever delivers asks what becomes of each, and goes on until the run has ended."""
+    ended = []
+    app = app_burying(lambda _: False)
+    scope = Scope(app, {"orders": "id"}, guarded=True)
+    scope.on_death = ended.append
+    processor = PartitionProcessor(scope, TopicPartition("orders", 0), AckTracker())
+    error = PublishError("too large")
+    error.kind = "message"
+    outcomes = [
+        processor.refused((offset, [], Record("orders", 0, offset, b"", b"", ())), error, 0)
+        for offset in range(25)
+    ]
+    assert [each is None for each in outcomes] == [False] * 19 + [True] * 6
+    assert [type(each) for each in ended] == [TooManyDeadError]
