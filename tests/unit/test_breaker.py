@@ -239,3 +239,46 @@ def test_nothing_is_remembered_of_an_outage_that_is_over():
     fail(given, 19, at=2000)
     given.look(2500, stalled=False)
     assert given.state == "suspect"
+
+
+def test_what_passed_before_it_opened_again_makes_nobodys_failure_its_own():
+    given = ramping()
+    given.begin("a")
+    assert given.failed("a", "a", CAUSE, 2000) is True
+    for number in range(3):
+        given.begin(number)
+        given.let_out_passed(number, 2000)
+    for token in ("b", "c"):
+        given.begin(token)
+        assert given.failed(token, token, CAUSE, 2000) is True
+    assert given.state == "open"
+    given.begin("a")
+    assert given.failed("a", "a", CAUSE, 3000) is True
+
+
+def test_a_call_that_began_before_it_opened_again_is_no_probe():
+    given = ramping()
+    for token in ("a", "b", "c"):
+        given.begin(token)
+        given.called(token, 2000)
+        given.let_out_passed(token, 2000)
+    for token in ("d", "e", "f"):
+        given.begin(token)
+        given.called(token, 2000)
+    given.failed("d", "d", CAUSE, 2500)
+    given.failed("e", "e", CAUSE, 2500)
+    assert given.state == "open"
+    assert given.failed("f", "f", CAUSE, 2600) is True
+    assert given.probes == {"passed": 3}
+    assert given.next_look() == 3500
+
+
+def test_a_handler_can_hold_up_the_ramp_too_but_not_for_ever():
+    given = ramping()
+    given.begin("a")
+    assert given.outage("a", "a", CAUSE, 2000, 42_000) is True
+    assert given.may_begin(43_999) == 0
+    assert given.may_begin(44_000) == 1
+    other = opened()
+    other.outage("late", "late", CAUSE, 300, 10**12)
+    assert other.next_look() == 300 + 3_600_000
