@@ -88,11 +88,11 @@ class Commands:
         return process
 
     def run(self, *arguments, code=0, timeout=240):
-        """A command that ends by itself; gives what it prints."""
+        """A command that ends by itself; gives what it prints: with --json, that alone."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=timeout)
         assert process.returncode == code, (out.decode(), err.decode())
-        return out.decode() + err.decode()
+        return out.decode() + ("" if "--json" in arguments else err.decode())
 
     def close(self):
         for process in self._processes:

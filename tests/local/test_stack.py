@@ -38,10 +38,14 @@ def tree(answer):
 
 def gone(processes):
     """Dead, or waiting only for its parent to take notice."""
-    return all(
-        not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-        for process in processes
-    )
+    return all(not process.is_running() or _status(process) == "zombie" for process in processes)
+
+
+def _status(process):
+    try:
+        return process.status()
+    except (psutil.NoSuchProcess, ProcessLookupError):  # it ended while it was looked at
+        return "zombie"
 
 
 def create_topic(bootstrap, name):
