@@ -48,6 +48,7 @@ RedriveError
 ├── KafkaAwayError            Kafka is not accepting messages [ledger.publishing]
 ├── UnderWayError             Another operation on the same letters is under way [dead.desk]
 ├── TakenOverError            Somebody else has taken over the letters [dead.desk]
+├── NotAnsweredError          Code of the app took too long [dead.user_code]
 ├── FixError                  A fix raised, or returned what cannot be a value [dead.fixing]
 ├── ProveError                A cell could not be produced [prove.runs]
 └── Signal                    Raised by a handler [signals]

@@ -253,7 +253,7 @@ def test_a_bulk_replay_survives_a_pause_and_the_death_of_the_console(serve, shop
     page.goto(f"{served.address}/apps/{shop.name}/dead/letters?dead_reason=exhausted")
     page.click("button:has-text('Replay')")
     page.wait_for_selector("#o-rate")
-    page.fill("#o-rate", f"{letters // 10}/s")
+    page.fill("#o-rate", f"{letters // 20}/s")  # on a busy machine, too, there is time to pause it
     page.click("button:has-text('Plan again')")
     confirm(page, "repaired")
     page.wait_for_selector("#live .state.running")

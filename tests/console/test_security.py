@@ -193,8 +193,12 @@ def test_it_listens_on_this_machine_alone_unless_told(serve, shop):
 
 def test_tokens_of_its_own_are_printed_as_links_that_can_be_followed(serve, shop):
     served = serve(tokens=False)
-    links = re.findall(r"/login\?token=([\w-]{16,})", served.said())
-    assert len(set(links)) == 2
+
+    def printed():
+        return re.findall(r"/login\?token=([\w-]{16,})", served.said())
+
+    assert wait_until(lambda: len(set(printed())) == 2, 60), served.said()
+    links = printed()
     for token, code in zip(links, (303, 403), strict=True):
         status, headers, _ = served.ask(f"/login?token={token}", token=None)
         assert (status, headers["location"]) == (303, "/")

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/dead-letters.md"
 SHOP = """
 from redrive import App, RetryPolicy
 
-app = App("shop", retry=RetryPolicy("2s"))
+app = App("shop", retry=RetryPolicy("2s"), ordering="partition")  # whose order no clock decides
 prices, addresses = {"hat": 20}, set()
 
 
