@@ -51,9 +51,10 @@ def handle(record, ctx):
     ctx.send("{name}.out", record.value, key=record.key)
 """
 LATE = re.compile(
-    r"^\S+ WARNING \S+ \w+ lane: its planner did not start.*?(?=^\d{4}-|\Z)", re.M | re.S
+    r"^\S+ WARNING \S+ \w+ lane: its planner did not start.*?(?=^\d{4}-|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
-"""What a run warns of where Spark gives up on a Python process after ten seconds: a busy machine."""
+"""What a run warns of on a busy machine, where Spark gives up on a Python process after a while."""
 PARTITIONS = 3
 FEW_WORKERS = ("--master", "local[3, 4]", "--spark-conf", "spark.ui.enabled=false")
 
