@@ -42,7 +42,11 @@ def test_what_was_asked_for_is_read_though_more_is_asked_for_before_it_comes(few
     loop.clock.advance(59_500)
     loop.turns(2)
     assert loop.seeks == [(BEHIND.topic, 2)]
+    loop.clock.advance(1000)
+    loop.turn()
+    assert handler.of("b") == ["b0"]  # its followers are asked for as well
     loop.turns(200, each=1000)
+    assert loop.seeks == [(BEHIND.topic, 2)]  # reading comes to them from there
     assert handler.of("a") == ["a0", "a1", "a2"]
     assert handler.of("b") == ["b0", "b1", "b2"]
 
