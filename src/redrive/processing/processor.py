@@ -332,10 +332,12 @@ class PartitionProcessor:
         self._collect_from(lot, now, report)
         self._lanes.put_back(rest)
         under_way = {work.lane for work in lot.works[lot.reported :]}
-        for lane in lot.lanes:
-            if lane not in under_way:
-                self._lanes.free(lane)
+        gone = [lane for lane in lot.lanes if lane not in under_way]
+        for lane in gone:
+            self._lanes.free(lane)
         lot.lanes = [lane for lane in lot.lanes if lane in under_way]
+        if self.gate is not None:
+            self.gate.freed(gone)
 
     def end(self, lot: Lot, now: int) -> Report:
         """End a lot: its records have their results, or go back to where they waited.
@@ -347,7 +349,8 @@ class PartitionProcessor:
         if self.assigned.closed:
             return report
         self.fresh.ended(lot)
-        if self._guards is not None and lot.results and isinstance(lot.results[-1], BaseException):
+        failed = bool(lot.results) and isinstance(lot.results[-1], BaseException)
+        if self._guards is not None and failed and lot.fails_with is None:  # else nobody was called
             self._guards.took(lot.handler.topic, self.scope.timer() - lot.since)
         if self._is_counted:
             self._collect_from(lot, now, report)

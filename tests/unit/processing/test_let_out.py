@@ -452,6 +452,20 @@ def test_a_service_that_hangs_is_seen_however_slow_its_calls_fail(concurrency, s
     assert not any(report.outcomes for _, report in process.reports)
 
 
+def test_it_is_seen_as_soon_where_threads_take_records_without_order():
+    app = App("shop", guard=Guard(), retry=RetryPolicy("1m"), concurrency=4, ordering="unordered")
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        process.clock.set(process.clock.now() + 5000)
+        raise TimeoutError("no answer")
+
+    process = Process(app, 4)
+    process.take_up("orders", 0, 20)
+    process.end(process.take())
+    assert process.scope.guards.breakers["orders"].window >= 20 * 5000
+
+
 def test_what_waits_in_place_is_called_again_after_an_outage():
     service = Service()
     service.away = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
+from math import inf
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -105,11 +106,12 @@ def _shortened(text: str) -> str:
 
 def asked_of(spark: SparkSession) -> HowItEnded:
     """Ask this session's own record of its tasks, which it keeps with or without its web page."""
+    alive: dict[str, float] = {}
 
     def how_it_ended(stage: int, task: int) -> str:
         try:
             store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 -- Java's
-            return _asked(store, stage, task)
+            return _asked(store, stage, task, alive)
         except Exception:
             log.warning("Spark does not say how a task ended", exc_info=True)
             return ""
@@ -117,23 +119,30 @@ def asked_of(spark: SparkSession) -> HowItEnded:
     return how_it_ended
 
 
-def _asked(store: Any, stage: int, task: int) -> str:
+def _asked(store: Any, stage: int, task: int, alive: dict[str, float]) -> str:
+    """`alive` has the executors that were watched until some time, and were not lost."""
     end = monotonic() + LOST_TASK_PATIENCE
     while (found := _of_first_attempt(store, stage, task)) is None:
         if monotonic() >= end:
             return ""
         Event().wait(LOST_TASK_PAUSE)
     told, executor = found
-    if told.startswith(DEATH) and executor != _DRIVER and _is_lost(store, executor):
+    if told.startswith(DEATH) and executor != _DRIVER and _is_lost(store, executor, alive):
         return f"executor {executor} was lost together with its Python worker"
     return told
 
 
-def _is_lost(store: Any, executor: str) -> bool:
-    """Whether an executor is gone, or is within the time that the driver needs to notice."""
-    end = monotonic() + LOST_EXECUTOR_PATIENCE
+def _is_lost(store: Any, executor: str, alive: dict[str, float]) -> bool:
+    """Whether an executor is gone, or is within the time that the driver needs to notice.
+
+    All tasks of a batch have ended when the first is asked about: one wait is enough for them.
+    """
+    now = monotonic()
+    is_known = now - alive.get(executor, -inf) < LOST_EXECUTOR_PATIENCE
+    end = now if is_known else now + LOST_EXECUTOR_PATIENCE
     while store.executorSummary(executor).isActive():
         if monotonic() >= end:
+            alive[executor] = monotonic()
             return False
         Event().wait(LOST_TASK_PAUSE)
     return True

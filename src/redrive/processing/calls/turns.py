@@ -95,14 +95,15 @@ class Turn(Lot):
             context = FreshContext(self, record, scope, allowed)
             error = call_fresh(handler, record, context)
             count += 1
-            now = self.since = timer()
+            now = timer()
             if now - before > COUNTED_ALONE:
                 slow.append(now - before)
             before = now
-            if error is not None:
+            if error is not None:  # since when it ran is left: somebody asks how long it took
                 self.works.append(context.work)
                 self.results.append(error)
                 break
+            self.since = now
             sends = context._sends  # noqa: SLF001 -- without a call for each
             if sends is None:
                 done.append(record[2])

@@ -210,3 +210,36 @@ def test_a_copy_that_was_put_off_is_dropped_when_another_one_counts(few_at_hand)
     loop.turns(400, each=30_000)
     assert handler.of("a") == ["a0", "a1"]
     assert b"a" not in loop.gate.keys
+
+
+def test_who_was_done_beside_a_slow_record_keeps_nobody_of_its_key_waiting(monkeypatch):
+    loop = StrictLoop(Failing(a0=1, b0=1, c0=1), "5m")
+    loop.send("a0", "b0", "c0")
+    loop.turns(6)
+    loop.send("a1", "b1", "c1")
+    loop.turns(6)
+    (room,) = [each for each in loop.partitions if each.topic not in (SOURCE.topic, BEHIND.topic)]
+    loop.partitions[room].processor._lanes.quick = True
+    loop.clock.advance(5 * 60_000 + 1000)
+    loop.turn(runs=False)
+    loop.turn(runs=False)
+    lot = loop.dispatcher.take()
+    assert len(lot.lanes) == 3
+    # One of three is done and committed, one takes long, one has not begun: that one is taken away.
+    monkeypatch.setattr("redrive.processing.work.SLOW_RECORD", 1e9)
+    lot.begin(1)
+    lot.results.append(None)
+    lot.begin(1)
+    loop.turn(runs=False)
+    loop.turn(runs=False)
+    monkeypatch.setattr("redrive.processing.work.SLOW_RECORD", -1.0)
+    loop.turn(runs=False)
+    assert len(lot.lanes) == 1
+    monkeypatch.setattr("redrive.processing.work.SLOW_RECORD", 1e9)
+    while (other := loop.dispatcher.take()) is not None:
+        other.run()
+        loop.dispatcher.report(other)
+    lot.results.append(None)
+    loop.dispatcher.report(lot)
+    loop.turns(10, each=60_000)
+    assert loop.left == []
