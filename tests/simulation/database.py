@@ -87,14 +87,17 @@ class SimSession(MemorySession):
         self._rows_of_calls.append(row)
 
     def check(self) -> None:
-        """Ask something of the database."""
+        """Ask something of the database, within the transaction."""
+        self._ask()
+        if self.broken or self._over:
+            raise StoreDownError("the transaction was ended")
+
+    def _ask(self) -> None:
         database, world = self._database, self._database.world
         world.point()
         world.sleep(database.cluster.travel() / 2)
         if database.down_until > world.now:
             raise StoreDownError("the database is away, simulated")
-        if self.broken or self._over:
-            raise StoreDownError("the transaction was ended")
 
     async def begin(self) -> None:
         self.check()
@@ -132,7 +135,7 @@ class SimSession(MemorySession):
         return self._process.dead
 
     async def break_off(self) -> None:
-        self.check()
+        self._ask()  # on a connection of its own: there may be nothing left to end
         self.broken = True
         self.let_go()
 
