@@ -384,7 +384,7 @@ def test_a_page_that_is_not_live_says_so_and_is_live_again_later(chromium):
 
     page.route("**/*", answer)
     page.clock.install()
-    page.goto("http://console.example/")
+    page.goto("http://127.0.0.1:9/")
     page.wait_for_selector("[role=status]:has-text('Not live')")
     assert page.inner_text("#live") == "old"
     page.clock.run_for(11_000)
@@ -413,7 +413,7 @@ def test_a_page_says_when_it_is_paused_and_goes_on_when_it_is_left(chromium):
 
     page.route("**/*", answer)
     page.clock.install()
-    page.goto("http://console.example/")
+    page.goto("http://127.0.0.1:9/")
     page.wait_for_selector("[role=status]:has-text('Not live')")
     page.focus("#link")
     page.clock.run_for(11_000)

@@ -22,6 +22,7 @@ from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
 from redrive.errors import DataLossError, RedriveError
 from redrive.ports import Position
+from redrive.processing.progress.notes import TOPIC, noted
 from redrive.record import TopicPartition
 
 DAY: Final = 24 * 3600 * 1000
@@ -125,6 +126,7 @@ class SparkWalk:
 
     def _begin_run(self) -> None:
         """Another run begins; the one before does not know yet."""
+        self._pass_over()
         now, found = self.spark.clock.now(), self._positions().values()
         run = new_run(now, found)
         self.spark.spec = replace(self.spark.spec, run=run, start_from=self.start_from)
@@ -133,6 +135,18 @@ class SparkWalk:
         self._retries = self.spark.planner("retry")
         self._plan(self.planner)
         self._plan(self._retries)
+
+    def _pass_over(self) -> None:
+        """Where nothing is committed, "latest" asks for what comes from now on.
+
+        As in a topic that was made again: Kafka forgets offsets together with their topic.
+        """
+        committed = self._positions()
+        for number in range(self.spark.broker.partitions("in")):
+            place = TopicPartition("in", number)
+            if self.start_from == "latest" and place not in committed:
+                records = self.spark.broker.read(place, *self.spark.broker.bounds(place))
+                self.gone |= {record.value or b"" for record in records}
 
     def _run_old(self) -> None:
         """The run before plans once more: by then it must know that it is not the newest."""
@@ -243,11 +257,16 @@ class SparkWalk:
                 self._committed_at[place] = (position, now)
 
     def _check(self) -> None:
-        """All that is committed is done, or parked."""
+        """All that is committed is done, parked, or buried: a Python worker died with it twice.
+
+        What a late task commits for a topic of that name before is no progress, and says so.
+        """
         self._note_commits()
-        parked = {record.value for t in self.spark.app.delay_topics for record in self._of(t)}
+        kept = (*self.spark.app.delay_topics, self.spark.app.dead_topic)
+        parked = {record.value for topic in kept for record in self._of(topic)}
+        topic_id = self.spark.broker.topic_id("in")
         for place, position in self._positions().items():
-            if place.topic != "in":
+            if place.topic != "in" or noted(position, TOPIC) != topic_id:
                 continue
             start, _ = self.spark.broker.bounds(place)
             end = min(position.offset, self.spark.broker.bounds(place)[1])
@@ -271,7 +290,8 @@ class SparkWalk:
             self._check()
             if self.violation is not None:
                 return
-        left = [v for v in self.sent if not self.handled[v] and v not in self.gone]
+        dead = {record.value for record in self._of(self.spark.app.dead_topic)}
+        left = [v for v in self.sent if not self.handled[v] and v not in self.gone | dead]
         if left:
             self.violation = f"stuck: {left[:5]}"
 
