@@ -13,7 +13,7 @@ from redrive.record import TopicPartition, Write
 from redrive.testing.memory_broker import MemoryBroker
 from simulation.database import Database
 from simulation.group import Group
-from simulation.scheduler import Task, World
+from simulation.scheduler import Task, Waiter, World
 
 BEGINNING: Final = 1_700_000_000_000
 
@@ -58,7 +58,7 @@ class Cluster:
         self.refuse_commits = 0.0
         self.epochs: dict[str, int] = {}
         """Of each transactional id, who had it last."""
-        self.readers: list[Task] = []
+        self.readers: list[Waiter] = []
         """Whoever waits for something to read."""
         self.mistakes = 0
         """How many answers will be nonsense."""
@@ -77,7 +77,7 @@ class Cluster:
         self._numbers += 1
         heapq.heappush(self._events, (self.world.now + seconds, self._numbers, event))
         if self._news is not None:
-            self.world.wake(self._news)
+            self.world.rouse(self._news)
 
     def travel(self) -> float:
         """How long a message takes, mostly."""
@@ -159,8 +159,8 @@ class Cluster:
 
     def wake_readers(self) -> None:
         readers, self.readers = self.readers, []
-        for task in readers:
-            self.world.wake(task)
+        for each in readers:
+            self.world.wake(each)
 
     def has_leader(self, place: TopicPartition) -> bool:
         return self.leaderless.get(place, -inf) <= self.world.now

@@ -262,7 +262,7 @@ class SimConsumer:
                 return self._rest.popleft()
             if world.now >= until:
                 return None
-            self.cluster.readers.append(world.current)
+            self.cluster.readers.append(world.waiter())
             world.wait(until - world.now)
             self._check()
 

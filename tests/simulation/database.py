@@ -10,7 +10,7 @@ from typing import Any
 from redrive.delivery.store import Claim, Found, InboxId, Marks, StoreBusyError, StoreDownError
 from redrive.record import Write
 from redrive.testing.memory_store import MemorySession, MemoryStore
-from simulation.scheduler import Process, Task, World
+from simulation.scheduler import Process, Waiter, World
 
 LOCK_TIMEOUT = 5.0
 """Seconds that a claim waits for a rival."""
@@ -25,7 +25,7 @@ class Database:
         self.down_until = -inf
         self.lose_answers = 0.0
         self.held: dict[InboxId, SimSession] = {}
-        self.waiting: list[Task] = []
+        self.waiting: list[Waiter] = []
         self.store = MemoryStore(cluster.clock, db=object(), publish=self._relay)
 
     def connect(self) -> SimStore:
@@ -125,7 +125,7 @@ class SimSession(MemorySession):
                     continue
                 if world.now >= until:
                     raise StoreBusyError(f"{claim.id} is somebody else's")
-                database.waiting.append(world.current)
+                database.waiting.append(world.waiter())
                 world.wait(min(0.5, until - world.now))
             database.held[claim.id] = self
         return await super().claim(claims)
@@ -153,6 +153,8 @@ class SimSession(MemorySession):
         await super().commit()
         for row in self._rows_kept:
             database.cluster.history.inserted(row)
+        known = {row.found.source for row in self._rows.values() if row is not None}
+        database.cluster.history.in_inbox |= known
         self.let_go()
         if world.random.random() < database.lose_answers:
             world.faults["database commit, answer lost"] += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redrive.ports import Position
@@ -39,6 +39,8 @@ class Call:
     epoch: int
     company: int = 0
     """The call of a batch handler that it is part of: that has them all at once."""
+    since: float = 0.0
+    """When that call began: given up as a whole, it goes on with the rest of its records."""
     ended: float | None = None
     how: str = ""
     """How it ended: ok, fail, bury."""
@@ -86,9 +88,13 @@ class History:
         """In strict order, where each waits behind others."""
         self.calls: dict[bytes, list[Call]] = defaultdict(list)
         self.running: list[Call] = []
+        self.companies: dict[tuple[Process, int], float] = {}
+        """When each call of a batch handler began."""
         self.done: set[bytes] = set()
         self.rows: Counter[bytes] = Counter()
         """What handlers have written into the database, and committed."""
+        self.in_inbox: set[str] = set()
+        """The places of the records that the inbox knows: done, or parked."""
         self.committed: dict[TopicPartition, Position] = {}
         self.epochs: dict[tuple[Process, TopicPartition], Epoch] = {}
         self.known: dict[TopicPartition, float] = {}
@@ -157,6 +163,21 @@ class History:
     def _has_failed(self, call: Call) -> bool:
         return call.how == "fail" or self._is_given_up(call)
 
+    def _is_abandoned(self, call: Call) -> bool:
+        """Whether its batch was given up: nobody can stop the thread, which goes on with it."""
+        timeout = self.plan.timeout
+        return timeout is not None and self.world.now - call.since >= timeout
+
+    def _had_company_too_long(self, call: Call) -> bool:
+        """Whether it, or the batch that it was part of, was given up: all of it is called again."""
+        others = [each for calls in self.calls.values() for each in calls] if call.company else []
+        mine = [each for each in others if self._is_together(each, call)]
+        return any(self._is_given_up(replace(each, began=each.since)) for each in (call, *mine))
+
+    @staticmethod
+    def _is_together(one: Call, other: Call) -> bool:
+        return one.process is other.process and one.company == other.company
+
     def _is_given_up(self, call: Call) -> bool:
         timeout = self.plan.timeout
         end = self.world.now if call.ended is None else call.ended
@@ -194,20 +215,24 @@ class History:
             attempt,
             0 if epoch is None else epoch.number,
             company,
+            self.companies.setdefault((process, company), self.world.now)
+            if company
+            else self.world.now,
         )
         entry = self.entries.get(uid)
         if entry is None or entry.key != record.key:
             self.fail("torn", f"{record.place} has {record.value!r} for the key {record.key!r}")
         elif attempt > 1:
             self._check_early(call)
-        elif self.plan.is_strict:
+        elif self.plan.is_strict or self._is_abandoned(call):
             pass
         elif epoch is not None and not entry.gone:
             self._check_order(call, entry, epoch)
             self._check_again(call, epoch)
         if self.plan.is_strict and entry is not None and not entry.gone:
             self._check_strictly(call, entry)
-        self._check_alone(call)
+        if not self._is_abandoned(call):
+            self._check_alone(call)
         self._say(f"{process.name} calls {uid!r} {place}@{call.offset} {call.key!r} try {tries}")
         self.calls[uid].append(call)
         self.running.append(call)
@@ -220,7 +245,7 @@ class History:
             if not epoch.start <= offset < call.offset or offset in epoch.covered or other.gone:
                 continue
             same = other.key == entry.key or self.plan.ordering == "partition"
-            if not same or offset in epoch.decided:
+            if not same or offset in epoch.decided or self._is_known(other):
                 continue
             if not self._is_excused(other, call):
                 self.fail(
@@ -257,6 +282,10 @@ class History:
             or (entry.behaviour in ("bury", "spoilt") and any(each.how for each in calls))
         )
 
+    def _is_known(self, entry: Entry) -> bool:
+        """Whether the inbox has it, done or parked: then nobody calls it where it came from."""
+        return f"{entry.place}@{entry.offset}" in self.in_inbox
+
     def _is_excused(self, other: Entry, call: Call) -> bool:
         """Whether its time was over, or the handler has both at once."""
         mine = [each for each in self.calls[other.uid] if each.epoch == call.epoch]
@@ -285,7 +314,8 @@ class History:
         here = [
             each
             for each in self.running
-            if each.process is call.process and not self._is_given_up(each)
+            if each.process is call.process
+            and not (self._is_given_up(each) or self._is_abandoned(each))
         ]
         if len(here) >= self.plan.concurrency and self.plan.form not in ("batch", "manual"):
             self.fail("too many", f"{len(here) + 1} handlers at once")
@@ -308,7 +338,8 @@ class History:
         if call.process.dead:
             return
         epoch = self.epochs.get((call.process, call.place))
-        if how == "ok" and not self._is_given_up(call):
+        # Who gives up calls may itself not be scheduled in time: then a late result counts.
+        if how == "ok" and (self.plan.stall or not self._is_given_up(call)):
             self.done.add(call.uid)
         decided = how != "fail" or call.tries >= self.plan.first_tries
         if decided and epoch is not None and epoch.number == call.epoch:
@@ -409,6 +440,11 @@ class History:
 
     # The end
 
+    def _is_undone_with_others(self) -> bool:
+        """Whether a refused write may undo the database's transaction after others have sent."""
+        spoilt = any(each.behaviour == "spoilt" for each in self.entries.values())
+        return spoilt and self.plan.delivery == "idempotent"
+
     def unresolved(self) -> list[Entry]:
         """Records of which nothing has become."""
         dead = self.copies[self.plan.dead_topic]
@@ -432,7 +468,7 @@ class History:
             wanted = {"send": 1, "twins": 2}.get(kind, 0)
             if out[uid] < wanted and not dead[uid]:
                 self.fail("lost", f"{uid!r} ({kind}) was sent {out[uid]} times")
-            exact = self.plan.sends_once or not self.disturbed
+            exact = self.plan.sends_once or not (self.disturbed or self._is_undone_with_others())
             if exact and out[uid] + wanted * dead[uid] > wanted:
                 self.fail(
                     "duplicated", f"{uid!r} ({kind}) was sent {out[uid]} times, dead {dead[uid]}"
@@ -440,5 +476,5 @@ class History:
             if not self.disturbed and not self.plan.has_database:
                 calls = self.calls[uid]
                 good = sum(call.how == "ok" for call in calls)
-                if good > 1 and not any(map(self._is_given_up, calls)):
+                if good > 1 and not any(map(self._had_company_too_long, calls)):
                     self.fail("duplicated", f"{uid!r} ({kind}) was handled {good} times")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from simulation.scheduler import Killed, Task, World
+from simulation.scheduler import Killed, Task, Waiter, World
 
 
 class Running:
@@ -30,7 +30,7 @@ class Lock:
 
     def __init__(self) -> None:
         self._owner: Task | None = None
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[Waiter] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         here = world()
@@ -42,7 +42,7 @@ class Lock:
             return False
         until = None if timeout < 0 else here.now + timeout
         while self._owner is not None:
-            self._waiting.append(here.current)
+            self._waiting.append(here.waiter())
             here.wait(None if until is None else until - here.now)
             if until is not None and here.now >= until and self._owner is not None:
                 return False
@@ -52,8 +52,7 @@ class Lock:
     def release(self) -> None:
         here = world()
         self._owner = None
-        if self._waiting:
-            here.wake(self._waiting.popleft())
+        here.wake_one(self._waiting)
         if not here.current.process.dead:
             here.point()
 
@@ -72,7 +71,7 @@ class RLock:
     def __init__(self) -> None:
         self.owner: Task | None = None
         self.depth = 0
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[Waiter] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         del timeout  # nobody uses it
@@ -84,7 +83,7 @@ class RLock:
         while self.owner is not None:
             if not blocking:
                 return False
-            self._waiting.append(here.current)
+            self._waiting.append(here.waiter())
             here.wait()
         self.owner, self.depth = here.current, 1
         return True
@@ -103,8 +102,7 @@ class RLock:
 
     def give_up(self) -> int:
         depth, self.depth, self.owner = self.depth, 0, None
-        if self._waiting:
-            world().wake(self._waiting.popleft())
+        world().wake_one(self._waiting)
         return depth
 
     __enter__ = acquire
@@ -120,7 +118,7 @@ class Condition:
         self._lock = RLock() if lock is None else lock
         self.acquire = self._lock.acquire
         self.release = self._lock.release
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[Waiter] = deque()
 
     def __enter__(self) -> bool:
         return bool(self._lock.acquire())
@@ -130,7 +128,7 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> bool:
         here = world()
-        me = here.current
+        me = here.waiter()
         self._waiting.append(me)
         depth = self._lock.give_up()
         woken = here.wait(timeout)
@@ -151,7 +149,7 @@ class Condition:
 
     def notify(self, n: int = 1) -> None:
         for _ in range(min(n, len(self._waiting))):
-            world().wake(self._waiting.popleft())
+            world().wake_one(self._waiting)
 
     def notify_all(self) -> None:
         self.notify(len(self._waiting))
@@ -162,7 +160,7 @@ class Event:
 
     def __init__(self) -> None:
         self._set = False
-        self._waiting: list[Task] = []
+        self._waiting: list[Waiter] = []
 
     def is_set(self) -> bool:
         return self._set
@@ -183,7 +181,7 @@ class Event:
         here = world()
         here.point()
         if not self._set:
-            me = here.current
+            me = here.waiter()
             self._waiting.append(me)
             here.wait(timeout)
             if me in self._waiting:
@@ -256,13 +254,12 @@ class SimpleQueue:
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[Waiter] = deque()
 
     def put(self, item: Any) -> None:
         here = world()
         self._items.append(item)
-        if self._waiting:
-            here.wake(self._waiting.popleft())
+        here.wake_one(self._waiting)
         here.point()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
@@ -272,7 +269,7 @@ class SimpleQueue:
         while not self._items:
             if not block or (until is not None and here.now >= until):
                 raise queue.Empty
-            self._waiting.append(here.current)
+            self._waiting.append(here.waiter())
             here.wait(None if until is None else until - here.now)
         return self._items.popleft()
 

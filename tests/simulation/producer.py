@@ -97,7 +97,7 @@ class SimProducer:
         self.world.point()
         until = self.world.now + seconds
         while not self._reports and self.world.now < until and len(self):
-            self._waiting.append(self.world.current)
+            self._waiting.append(self.world.waiter())
             self.world.wait(until - self.world.now)
         reports, self._reports = self._reports, []
         for message, error in reports:

@@ -53,12 +53,19 @@ class Task:
         self.baton.acquire()
         self.ident = 0
         self.ended = False
-        self.joining: deque[Task] = deque()
+        self.joining: deque[Waiter] = deque()
         self.waits: int = 0
         """Which of its waits is under way: timers of older ones are void."""
         self.is_waiting = False
         self.woken = False
         """Whether its last wait ended because somebody has woken it, not by its time."""
+
+
+class Waiter(NamedTuple):
+    """A thread in one of its waits: whoever wakes it later than that wakes nobody."""
+
+    task: Task
+    number: int
 
 
 class Chances(NamedTuple):
@@ -146,18 +153,33 @@ class World:
         """Let time pass."""
         self.wait(seconds)
 
-    def wake(self, task: Task) -> None:
-        """End somebody's wait."""
-        if task.is_waiting:
+    def waiter(self) -> Waiter:
+        """Whoever runs, in the wait that it begins next."""
+        return Waiter(self.current, self.current.waits + 1)
+
+    def wake(self, waiter: Waiter) -> bool:
+        """End somebody's wait, if that is still the one that is under way; whether it was."""
+        return waiter.task.waits == waiter.number and self.rouse(waiter.task)
+
+    def wake_one(self, waiters: deque[Waiter]) -> None:
+        """End the wait of the first who still waits."""
+        while waiters and not self.wake(waiters.popleft()):
+            pass
+
+    def rouse(self, task: Task) -> bool:
+        """End whatever somebody waits for; whether somebody did."""
+        waited = task.is_waiting
+        if waited:
             task.is_waiting, task.woken = False, True
             self._runnable.append(task)
+        return waited
 
     def join(self, task: Task, seconds: float | None) -> None:
         """Wait for the end of a thread."""
         self.point()
         until = inf if seconds is None else self.now + seconds
         while not task.ended and self.now < until:
-            task.joining.append(self.current)
+            task.joining.append(self.waiter())
             self.wait(until - self.now)
 
     # What happens to processes
@@ -168,7 +190,7 @@ class World:
         process.suspended_until = -inf
         for task in self._tasks:
             if task.process is process and not task.ended:
-                self.wake(task)
+                self.rouse(task)
 
     def end(self) -> None:
         """End all that is left, so that nothing of this run lives on."""
