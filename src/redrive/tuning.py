@@ -385,6 +385,9 @@ Smaller: a slow one gets no last commit, and records run again."""
 COMMIT_LOST_AFTER: Final = 30.0
 """Seconds without an answer after which a commit is not waited for any more. Larger: progress
 stands still for longer. Smaller: a slow broker gets the same commit twice."""
+COMMIT_LOST_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks for such commits while others are on their way. Larger: they are found
+later. Smaller: CPU time, where there are many partitions."""
 DELIVERY_POLL: Final = 0.005
 """Seconds of one wait for messages on their way. Larger: their records are settled later. Smaller:
 CPU time."""

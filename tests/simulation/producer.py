@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from redrive.messages import weight
 from redrive.ports import Position
 from redrive.record import TopicPartition, Write
 from redrive.testing.memory_broker import partition_for
@@ -43,7 +44,8 @@ class SimProducer:
     def __init__(self, cluster: Any, config: dict[str, Any]) -> None:
         self.cluster = cluster
         self.world = running()
-        self._alone = config.get("batch.num.messages") == 1
+        self._most_messages = int(config.get("batch.num.messages", 10_000))
+        self._most_bytes = int(config.get("batch.size", 1_000_000))
         self._id: str | None = config.get("transactional.id")
         self._timeout = float(config.get("message.timeout.ms", MESSAGE_TIMEOUT * 1000)) / 1000
         self._epoch = 0
@@ -160,13 +162,25 @@ class SimProducer:
             if cluster.silent_until > now or not cluster.has_leader(place):
                 again += batch
                 continue
-            for part in [[each] for each in batch] if self._alone else [batch]:
+            for part in self._cut(batch):
                 self._take(place, part)
         self._in_flight = again
         if again:
             self._sending = True
             cluster.later(0.2, self._send)
         self._tell()
+
+    def _cut(self, messages: list[Produced]) -> Iterator[list[Produced]]:
+        """In batches as large as they may be; the first message of one always fits in."""
+        batch: list[Produced] = []
+        for each in messages:
+            size = weight([one.write for one in [*batch, each]])
+            if batch and (size > self._most_bytes or len(batch) >= self._most_messages):
+                yield batch
+                batch = []
+            batch.append(each)
+        if batch:
+            yield batch
 
     def _place(self, write: Write) -> tuple[str, int]:
         count = self.cluster.broker.partitions(write.topic)

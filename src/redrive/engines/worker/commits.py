@@ -19,6 +19,7 @@ from redrive.threads import run_within
 from redrive.tuning import (
     COMMIT_AT_LEAST_EVERY,
     COMMIT_LOST_AFTER,
+    COMMIT_LOST_LOOK_EVERY,
     COMMIT_MANY,
     COMMIT_PAUSE_FACTOR,
     COMMIT_SOON,
@@ -52,7 +53,7 @@ class Commits:
         self._counting = counting
         self._on_committed = on_committed
         self._sent: deque[float] = deque()
-        self._last = 0.0
+        self._last = self._next_look = 0.0
         self._troubled = False
         self.not_allowed: tuple[KafkaError, TopicPartition | None] | None = None
         """A refusal for lack of a permission, and the partition that it is about."""
@@ -98,8 +99,8 @@ class Commits:
         known = [(each, one) for each, one in found if each is not None]
         for each, one in known:
             if error is None and one.error is None:
-                each.acknowledged = one.offset
-                self._on_committed(each, Position(one.offset, one.metadata or ""))
+                each.acknowledged = position = Position(one.offset, one.metadata or "")
+                self._on_committed(each, position)
         if refused is not None:
             known.sort(key=lambda one: one[1].error is None)  # the first one is named
             self._failed(refused, [each for each, _ in known])
@@ -112,14 +113,19 @@ class Commits:
 
         librdkafka tries a commit again by itself, also when a later one has arrived meanwhile.
         """
-        sent = self._sent
-        unanswered = bool(sent) and now - sent[0] > COMMIT_LOST_AFTER
-        while sent and now - sent[0] > COMMIT_LOST_AFTER:
+        sent, lost_before = self._sent, now - COMMIT_LOST_AFTER
+        while sent and sent[0] < lost_before:
             sent.popleft()
-        for each in partitions if not sent else ():
-            if each.committed is not None and (
-                unanswered or each.acknowledged not in (None, each.committed.offset)
-            ):
+        if sent and now < self._next_look:
+            return
+        self._next_look = now + COMMIT_LOST_LOOK_EVERY
+        for each in partitions:
+            if each.committed is None or each.acknowledged == each.committed:
+                continue
+            overtaken = not sent and each.acknowledged is not None
+            # Others may be answered all the time: each partition's own commit counts.
+            unanswered = each.committed_at < lost_before
+            if overtaken or unanswered:
                 each.committed = each.acknowledged = None
 
     def commit_now(self, partitions: Collection[Partition], until: float | None = None) -> None:
@@ -153,7 +159,7 @@ class Commits:
             self._failed(refused, partitions)
 
     def _offsets(self, partitions: Collection[Partition]) -> list[Any]:
-        offsets = []
+        offsets, now = [], monotonic()
         for each in partitions:
             completed = each.tracker.completed
             if each.committed is not None and completed == each.committed_count:
@@ -161,7 +167,7 @@ class Commits:
             each.committed_count = completed
             position = each.position()
             if position is not None and position != each.committed:
-                each.committed = position
+                each.committed, each.committed_at = position, now
                 offsets.append(kafkas(each.place, position))
         return offsets
 

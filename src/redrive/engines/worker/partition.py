@@ -42,8 +42,10 @@ class Partition:
         self.tracker = AckTracker(start)
         self.processor = PartitionProcessor(scope, place, self.tracker, delay=delay, gate=gate)
         self.committed: Position | None = start
-        self.acknowledged: int | None = None
-        """The offset of the commit that was answered last."""
+        self.committed_at = 0.0
+        """When that was sent."""
+        self.acknowledged: Position | None = None
+        """What was committed by the commit that was answered last."""
         self.committed_count = 0
         """How many records were complete when it was last committed."""
         self.paused = False

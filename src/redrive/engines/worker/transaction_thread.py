@@ -236,7 +236,7 @@ class TransactionThread:
 
     def _completed(self, each: PartitionTransactions, position: Position, prefix: Prefix) -> None:
         processor = each.partition.processor
-        each.partition.committed = position
+        each.partition.committed = each.partition.acknowledged = position
         each.buffer.let_go()
         holds = [one.buffer.hold for one in list(self._partitions.values())]
         # A topic that refuses others, of another partition say, is still looked at for them.

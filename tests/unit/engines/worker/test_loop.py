@@ -158,10 +158,10 @@ def test_a_commit_that_arrives_after_a_later_one_is_corrected(shop):
     made.bench.step()
     assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1]
     for offset in (1, 0):  # librdkafka has tried the first again
-        answer(None, [confluent_kafka.TopicPartition("t", 0, offset)])
+        answer(None, [confluent_kafka.TopicPartition("t", 0, offset, "t1:id")])
     made.bench.step()
     assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1, 1]
-    answer(None, [confluent_kafka.TopicPartition("t", 0, 1)])
+    answer(None, [confluent_kafka.TopicPartition("t", 0, 1, "t1:id")])
     made.bench.step()
     assert len(made.bench.consumer.commits) == 3
 
@@ -176,6 +176,25 @@ def test_a_commit_without_an_answer_is_said_again(shop, monkeypatch):
     said = len(made.bench.consumer.commits)
     made.bench.step()
     assert {*made.bench.consumer.commits[said:]} == {(1, "")}
+
+
+def test_the_commit_of_a_quiet_partition_is_said_again_though_those_of_others_are_answered(
+    shop, monkeypatch
+):
+    made, now, asked = shop(), 0.0, []
+    consumer = made.bench.consumer
+    answer, consumer._on_commit = consumer._on_commit, lambda *_: None
+    made.bench.assignment.on_assign(consumer, [SimpleNamespace(topic="t", partition=1)])
+    monkeypatch.setattr(consumer, "commit", lambda offsets, **_: asked.append(offsets))
+    monkeypatch.setattr(commits, "monotonic", lambda: now)
+    made.bench.step()  # where both begin is committed, and never answered
+    assert {one.partition for one in asked[0]} == {0, 1}
+    for offset in range(3):
+        now += 20
+        made.bench.step(*messages(offset))
+        made.bench.step()
+        answer(None, asked[-1])
+    assert 1 in {one.partition for offsets in asked[1:] for one in offsets}
 
 
 def test_a_failing_commit_is_tried_again(shop):
