@@ -82,6 +82,8 @@ class SimConsumer:
         self._on_commit: Callable[..., None] | None = config.get("on_commit")
         self._on_error: Callable[..., None] | None = config.get("error_cb")
         self._topics: set[str] | None = None
+        self._leaves = False
+        """It was unsubscribed, perhaps from what it is subscribed to again."""
         self._callbacks: dict[str, Any] = {}
         self._member: GroupMember | None = None
         self._joins_at = 0.0
@@ -98,6 +100,8 @@ class SimConsumer:
     def subscribe(self, topics: list[str], **callbacks: Any) -> None:
         self._point()
         self._topics, self._callbacks = set(topics), callbacks
+        if self._leaves:
+            return
         if self._member is not None and self._group.has(self._member):
             if self._member.topics != self._topics:
                 self._member.topics = self._topics
@@ -107,7 +111,7 @@ class SimConsumer:
 
     def unsubscribe(self) -> None:
         self._point()
-        self._topics = None
+        self._topics, self._leaves = None, self._member is not None
         self._rest.clear()
 
     def memberid(self) -> str:
@@ -143,7 +147,7 @@ class SimConsumer:
         """Do what the coordinator has decided, one step of it."""
         if self.fenced:
             return
-        if self._topics is None:
+        if self._topics is None or self._leaves:
             self._go()
         elif not self._is_cut_off():
             mine = self._member
@@ -175,11 +179,13 @@ class SimConsumer:
             self._callbacks["on_assign"](self, [_named(place) for place in free])
 
     def _go(self) -> None:
-        """Unsubscribed: let everything go, then leave the group."""
+        """Unsubscribed: let everything go, then leave the group, also as a static member."""
+        self._leaves = False
         if self._member is not None:
             self._let_all_go("on_revoke")
             self._group.leave(self._member)
             self._member = None
+            self._joins_at = self.world.now + self.cluster.travel()
 
     def _let_all_go(self, how: str) -> None:
         owned = sorted(self._fetching)

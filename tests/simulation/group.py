@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.kafka.groups import Member
@@ -58,9 +59,7 @@ class Group:
             mine.target = before.target
             mine.generation = self.generation
             self.members[mine.name] = mine
-            if before.topics != topics:
-                return mine  # nobody shares out again for that: so it was seen
-            return mine
+            return mine  # nobody shares out again, whatever it subscribes to: so it was seen
         self.members[mine.name] = mine
         self.share_out()
         return mine
@@ -88,10 +87,11 @@ class Group:
             each.generation = self.generation
         if not members:
             return
-        self._shared_counts = self._counts()
+        topics = sorted({topic for each in members for topic in each.topics})
+        self._shared_counts = self._counts(topics)
         places = [
             TopicPartition(topic, number)
-            for topic in sorted({topic for each in members for topic in each.topics})
+            for topic in topics
             for number in range(broker.partitions(topic))
         ]
         most = -(-len(places) // len(members))
@@ -132,16 +132,15 @@ class Group:
         for member in filter(None, gone):
             world.faults["session timed out"] += 1
             del self.members[member.name]
-        counts = self._counts()
+        counts = self._counts(self._shared_counts)
         if counts != self._shared_counts and world.now - self._looked_at > METADATA:
             self._looked_at = world.now
             gone += [None] if self.members else []
         if gone:
             self.share_out()
 
-    def _counts(self) -> dict[str, int]:
-        topics = {topic for each in self.members.values() for topic in each.topics}
-        return {topic: self.cluster.broker.partitions(topic) for topic in sorted(topics)}
+    def _counts(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: self.cluster.broker.partitions(topic) for topic in topics}
 
     def described(self) -> list[Member] | None:
         if not self.is_stable():

@@ -417,10 +417,9 @@ class History:
         uid = entry.uid
         if self.copies[self.plan.dead_topic][uid]:
             return
-        if self._is_done(uid):
-            needed = {"send": 1, "twins": 2}.get(entry.behaviour.split(":")[0], 0)
-            if self.copies["out"][uid] < needed and not self.plan.has_outbox:
-                self.fail("lost", f"{place}@{offset} is committed, but not what {uid!r} has sent")
+        done = self._is_done(uid)
+        needed = {"send": 1, "twins": 2}.get(entry.behaviour.split(":")[0], 0)
+        if done and (self.copies["out"][uid] >= needed or self.plan.has_outbox):
             return
         waits = [
             (where, at)
@@ -428,7 +427,8 @@ class History:
             if not self._is_passed(where, at) and (where, at) != (place, offset)
         ]
         if not waits:
-            self.fail("lost", f"{place}@{offset} is committed, and nothing has become of {uid!r}")
+            what = f"not what {uid!r} has sent" if done else f"nothing has become of {uid!r}"
+            self.fail("lost", f"{place}@{offset} is committed, but {what}")
 
     def _is_passed(self, place: TopicPartition, offset: int) -> bool:
         position = self.committed.get(place)

@@ -10,6 +10,10 @@ from typing import Any, Final
 from redrive.durations import milliseconds
 
 APP: Final = "shop"
+NEW: Final = "new"
+"""A source topic that only the next version of the app handles."""
+DEPLOYED: Final = 0.1
+"""How many plans have another version of the app."""
 OUTAGES: Final = frozenset({"silence", "coordinator", "leaderless", "suspend", "recreate"})
 """Faults during which Kafka may not answer somebody for long."""
 
@@ -23,6 +27,7 @@ class PlannedRecord:
     key: str
     behaviour: str
     """What its handler does: the word before the colon, with a number behind it."""
+    topic: str = "in"
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,12 @@ class Plan:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return ("in",)
+        return ("in", NEW) if self.is_deployed else ("in",)
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether another version of the app comes."""
+        return any(fault.kind == "deploy" for fault in self.faults)
 
     @property
     def dead_topic(self) -> str:
@@ -131,6 +141,9 @@ class Plan:
     def to_json(self) -> str:
         """Without what is as ever."""
         given = asdict(self)
+        for record in given["records"]:
+            if record["topic"] == "in":
+                del record["topic"]
         usual = asdict(Plan(self.seed))
         kept = {name: value for name, value in given.items() if value != usual[name]}
         return json.dumps({"seed": self.seed, **kept})
@@ -187,7 +200,7 @@ class Drawn:
             records=self._records(form, partitions),
         )
         plan = replace(plan, records=self._fitting(plan))
-        return plan if calm else replace(plan, faults=self._faults(plan))
+        return plan if calm else _deployed(replace(plan, faults=self._faults(plan)))
 
     def _records(self, form: str, partitions: int) -> tuple[PlannedRecord, ...]:
         count = self.random.choice([3, 10, 25, 60])
@@ -279,6 +292,21 @@ class Drawn:
         )
 
 
+def _deployed(plan: Plan) -> Plan:
+    """Now and then another version comes, is perhaps taken back, and comes again.
+
+    With chances of its own, so that all else in the plan of a seed is what it was without it.
+    """
+    rand = random.Random(-1 - plan.seed)
+    if rand.random() > DEPLOYED or plan.start_from == "latest":
+        return plan
+    times = sorted(round(rand.random() * 8.0, 3) for _ in range(rand.choice([1, 1, 3])))
+    deploys = [Fault(at, "deploy", which=rand.randrange(8)) for at in times]
+    records = [replace(each, topic=rand.choice(["in", NEW])) for each in plan.records]
+    faults = sorted([*plan.faults, *deploys], key=lambda each: each.at)
+    return replace(plan, records=tuple(records), faults=tuple(faults))
+
+
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
     return Drawn(seed).plan()
@@ -294,7 +322,8 @@ def strict(plan: Plan) -> Plan:
         delivery="at-least-once" if plan.delivery == "transaction" else plan.delivery,
         first="in place" if plan.first == "give back" else plan.first,
         records=tuple(
-            replace(each, behaviour=behaviours.get(each.behaviour, each.behaviour))
+            replace(each, behaviour=behaviours.get(each.behaviour, each.behaviour), topic="in")
             for each in plan.records
         ),
+        faults=tuple(each for each in plan.faults if each.kind != "deploy"),
     )

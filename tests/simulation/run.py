@@ -82,7 +82,7 @@ class Supervised:
 
     def _work(self, process: Process) -> None:
         run, plan = self._run, self._run.plan
-        shop = Shop(plan, run.history, process)
+        shop = Shop(plan, run.history, process, is_new=run.is_new)
         options = Options(
             start_from=plan.start_from,  # type: ignore[arg-type]  # -- one of its words
             instance=f"place-{self._number}" if plan.static else None,
@@ -113,6 +113,8 @@ class Run:
         self.history = History(self.world, plan)
         self.history.tell = self._tell = tell
         self.places = [Supervised(self, number) for number in range(plan.workers)]
+        self.is_new = False
+        """Whether the new version of the app is started."""
         self._ended: list[str] = []
         self._began = self.world.now
 
@@ -232,17 +234,17 @@ class Run:
             self._look_at_memory()
 
     def _write(self, number: int, record: Any) -> None:
-        if not self.cluster.broker.partitions("in"):
+        if not self.cluster.broker.partitions(record.topic):
             return  # nobody can write to it
         uid, key = b"r%d" % number, record.key.encode()
-        place = TopicPartition("in", record.partition)
+        place = TopicPartition(record.topic, record.partition)
         offset = self.cluster.broker.bounds(place)[1]
         entry = Entry(uid, place, offset, key, record.behaviour, self.world.now)
         self.history.entries[uid] = entry
         self.history.sources[place][offset] = entry
         if record.behaviour == "spoilt":
             self.cluster.spoilt[SPOILT + uid] = ("MSG_SIZE_TOO_LARGE", "INVALID_RECORD")[number % 2]
-        self.cluster.append([Write("in", key, uid, (), record.partition)])
+        self.cluster.append([Write(record.topic, key, uid, (), record.partition)])
 
     def _is_at_rest(self) -> bool:
         self._look_at_deaths()
@@ -372,6 +374,15 @@ class Run:
         self.cluster.broker.truncate(place, before)
         for offset, entry in self.history.sources[place].items():
             entry.gone = entry.gone or offset < before
+
+    def _deploy(self, fault: Fault) -> None:
+        """Another version of the app comes, or the one before it again; some are killed for it."""
+        self.is_new = not self.is_new
+        for place in self.places:
+            if fault.which % 2:
+                place.kill()
+            elif place.worker is not None:
+                place.worker._stopping.set()
 
     def _database(self, fault: Fault) -> None:
         self.cluster.database.down_until = self.world.now + fault.seconds

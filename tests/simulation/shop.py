@@ -19,14 +19,16 @@ SPOILT = b"spoilt-"
 class Shop:
     """One process's app."""
 
-    def __init__(self, plan: Plan, history: History, process: Process) -> None:
+    def __init__(
+        self, plan: Plan, history: History, process: Process, *, is_new: bool = False
+    ) -> None:
         self._plan = plan
         self._history = history
         self._process = process
         self._batches = 0
-        self.app = self._make()
+        self.app = self._make([*plan.sources] if is_new else ["in"])
 
-    def _make(self) -> App:
+    def _make(self, topics: list[str]) -> App:
         plan = self._plan
         app = App(
             APP,
@@ -39,12 +41,13 @@ class Shop:
         options: dict[str, Any] = {}
         if plan.timeout is not None:
             options["timeout"] = f"{plan.timeout:g}s"
-        if plan.form == "manual":
-            app.handler("in", ack="manual", **options)(self._manual)
-        elif plan.form == "batch":
-            app.handler("in", batch=7, **options)(self._batch)
-        else:
-            app.handler("in", **options)(self._plain)
+        for topic in topics:
+            if plan.form == "manual":
+                app.handler(topic, ack="manual", **options)(self._manual)
+            elif plan.form == "batch":
+                app.handler(topic, batch=7, **options)(self._batch)
+            else:
+                app.handler(topic, **options)(self._plain)
         return app
 
     # Handlers
