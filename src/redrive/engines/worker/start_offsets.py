@@ -42,6 +42,9 @@ class StartOffsets:
         self._ids = topic_ids
         """Of each topic, the id that it had when its progress was asked for last, or seen first."""
         self._on_loss = on_loss
+        self._begun: dict[tuple[TopicPartition, str], Position] = {}
+        """Where partitions of topics began that had no progress, when this process saw them first.
+        Until that is committed, "latest" would mean a later time whenever they start again."""
 
     def note_topics(self, ids: Mapping[str, str]) -> None:
         """Note topics as they are seen first, whoever reads them."""
@@ -78,6 +81,13 @@ class StartOffsets:
         starts = {place: view.committed for place, view in views.items() if view.committed}
         starts |= self._first(views, again)
         mine = {place: views[place] for place in places}
+        for place in places:
+            first_seen = place, ids[place.topic]
+            if mine[place].committed is not None:
+                self._begun.pop(first_seen, None)
+                continue
+            starts[place] = begun = self._begun.setdefault(first_seen, starts[place])
+            mine[place] = mine[place]._replace(committed=begun)
         gone = lost(mine)
         if gone:
             self._report_loss([str(each) for each in gone])

@@ -49,13 +49,14 @@ class Bench:
         self.committed: dict[TopicPartition, Position] = {}
         self.topics = {"in": ("new", 2)}
         self.ids: dict[str, str] = {}
+        self.bounds = 10, 20
         self.lost: list[str] = []
         self.start_offsets = StartOffsets(
             app,
             None,  # type: ignore[arg-type]  # -- nobody is fenced off
             SimpleNamespace(  # type: ignore[arg-type]  # -- as much of it as is used
                 topics=lambda names: {n: t for n, t in self.topics.items() if n in names},
-                all_bounds=lambda places: dict.fromkeys(places, (10, 20)),
+                all_bounds=lambda places: dict.fromkeys(places, self.bounds),
             ),
             SimpleNamespace(committed=lambda _: self.committed),  # type: ignore[arg-type]  # -- likewise
             start_from="latest",
@@ -82,8 +83,32 @@ def test_a_topic_that_was_seen_before_and_has_lost_its_progress_begins_at_its_be
     bench.start_offsets.note_topics({"in": "new"})  # noticed, but nothing was said yet
     assert bench.find() == [10, 10]
     assert len(bench.lost) == 1
-    assert bench.find() == [20, 20]  # as at a first start
+    assert bench.find() == [10, 10]  # what came since then is not passed over
     assert len(bench.lost) == 1
+
+
+def test_latest_does_not_mean_a_later_time_when_nothing_is_committed_yet():
+    bench = Bench()
+    assert bench.find() == [20, 20]
+    bench.bounds = (10, 30)
+    assert bench.find() == [20, 20]
+
+
+def test_what_others_have_committed_counts_and_not_where_this_process_began():
+    bench = Bench(on_data_loss="continue")
+    assert bench.find() == [20, 20]
+    bench.bounds, bench.committed = (10, 30), {place: of("new", 25) for place in PLACES}
+    assert bench.find() == [25, 25]
+    bench.committed = {}  # forgotten: how far others were is not known any more
+    assert bench.find() == [30, 30]
+
+
+def test_what_was_deleted_before_anything_was_committed_is_said():
+    bench = Bench(on_data_loss="continue")
+    assert bench.find() == [20, 20]
+    bench.bounds = (25, 30)
+    assert bench.find() == [25, 25]
+    assert ["5 records were deleted unread" in each for each in bench.lost] == [True, True]
 
 
 def test_on_data_loss_stop_ends_the_run_again_and_again():
