@@ -374,10 +374,11 @@ class SimConsumer:
             error = self._store(mine, generation, copies)
             if self.world.random.random() < cluster.lose_answers:
                 self.world.faults["answer lost"] += 1
-                if tries and error is None:
+                if tries:
                     # librdkafka sends it again, whatever was sent after it.
                     self._send(mine, generation, copies, tries - 1)
-                return
+                    return
+                error = KafkaError._TIMED_OUT
             answer = None if error is None else KafkaError(error)
             self._back = max(self._back, self.world.now + cluster.travel())
             back = self._back - self.world.now

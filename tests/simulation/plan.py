@@ -12,6 +12,8 @@ from redrive.durations import milliseconds
 APP: Final = "shop"
 NEW: Final = "new"
 """A source topic that only the next version of the app handles."""
+LATE: Final = 10.0
+"""How late threads may be that look at something now and then, and still see each call that hangs."""
 DEPLOYED: Final = 0.1
 """How many plans have another version of the app."""
 OUTAGES: Final = frozenset({"silence", "coordinator", "leaderless", "suspend", "recreate"})
@@ -132,6 +134,12 @@ class Plan:
         """Whether a commit may have to wait."""
         kinds = {fault.kind for fault in self.faults}
         return bool(kinds & OUTAGES) or bool(self.lose_answers or self.refuse_commits)
+
+    @property
+    def gives_up_late(self) -> bool:
+        """Whether calls may take longer than their time-out before anybody looks."""
+        stands_still = any(fault.kind == "suspend" for fault in self.faults)
+        return stands_still or bool(self.stall) or self.late > LATE
 
     @property
     def calm(self) -> bool:

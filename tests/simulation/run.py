@@ -376,12 +376,13 @@ class Run:
             entry.gone = entry.gone or offset < before
 
     def _deploy(self, fault: Fault) -> None:
-        """Another version of the app comes, or the one before it again; some are killed for it."""
-        self.is_new = not self.is_new
+        """Another version of the app comes, or the one before it again; in the end the new one."""
+        deploys = [each for each in self.plan.faults if each.kind == "deploy"]
+        self.is_new = (len(deploys) - deploys.index(fault)) % 2 == 1
         for place in self.places:
-            if fault.which % 2:
+            if fault.which % 2 or place.worker is None:
                 place.kill()
-            elif place.worker is not None:
+            else:
                 place.worker._stopping.set()
 
     def _database(self, fault: Fault) -> None:
