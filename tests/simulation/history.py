@@ -43,7 +43,7 @@ class Call:
     """When that call began: given up as a whole, it goes on with the rest of its records."""
     ended: float | None = None
     how: str = ""
-    """How it ended: ok, fail, bury."""
+    """How it ended: ok, fail, bury; outage, if that was no fault of the record."""
     decided: bool = False
 
 
@@ -97,6 +97,8 @@ class History:
         """The places of the records that the inbox knows: done, or parked."""
         self.committed: dict[TopicPartition, Position] = {}
         self.epochs: dict[tuple[Process, TopicPartition], Epoch] = {}
+        self.away_until = 0.0
+        """Until when what handlers depend on is away."""
         self.known: dict[TopicPartition, float] = {}
         """When each partition was first assigned to somebody."""
         self.recreated: set[TopicPartition] = set()
@@ -203,7 +205,7 @@ class History:
     ) -> Call:
         """A handler is called with a record."""
         self.total_calls += 1
-        uid = record.value or b""
+        plan, uid = self.plan, record.value or b""
         # One that was parked has the place where it came from first.
         place = TopicPartition(record.topic if attempt == 1 else PARKED, record.partition)
         epoch = self.epochs.get((process, place))
@@ -227,15 +229,19 @@ class History:
             self.fail("torn", f"{record.place} has {record.value!r} for the key {record.key!r}")
         elif attempt > 1:
             self._check_early(call)
-        elif self.plan.is_strict or self._is_abandoned(call):
+        elif plan.is_strict or self._is_abandoned(call):
             pass
         elif epoch is not None and not entry.gone:
             self._check_order(call, entry, epoch)
             self._check_again(call, epoch)
-        if self.plan.is_strict and entry is not None and not entry.gone:
+        if plan.is_strict and entry is not None and not entry.gone:
             self._check_strictly(call, entry)
         if not self._is_abandoned(call):
             self._check_alone(call)
+        # One that has returned and is not scheduled any more may be given up all the same.
+        may_be_given_up = plan.timeout is not None and plan.gives_up_late
+        if attempt > 1 + sum(map(self._has_failed, self.calls[uid])) and not may_be_given_up:
+            self.fail("charged", f"{uid!r} has attempt {attempt}, and has not failed as often")
         self._say(f"{process.name} calls {uid!r} {place}@{call.offset} {call.key!r} try {tries}")
         self.calls[uid].append(call)
         self.running.append(call)
@@ -344,7 +350,7 @@ class History:
         # Who gives up calls may itself not be scheduled in time: then a late result counts.
         if how == "ok" and (self.plan.gives_up_late or not self._is_given_up(call)):
             self.done.add(call.uid)
-        decided = how != "fail" or call.tries >= self.plan.first_tries
+        decided = how != "outage" and (how != "fail" or call.tries >= self.plan.first_tries)
         if decided and epoch is not None and epoch.number == call.epoch:
             epoch.decided.add(call.offset)
 

@@ -18,6 +18,7 @@ import redrive.kafka.groups
 import redrive.kafka.log
 import redrive.kafka.progress
 import redrive.kafka.room
+import redrive.kafka.topic_admin
 import redrive.kafka.writable
 import redrive.processing.execution.collector
 from redrive.processing.calls.lots import Lot
@@ -30,6 +31,7 @@ REPLACED: list[tuple[object, object]] = [
     *primitives.REPLACED,
     (redrive.kafka.config.make_handle, ports.make_handle),
     (redrive.kafka.admin.Admin, ports.SimAdmin),
+    (redrive.kafka.topic_admin.KafkaTopics, ports.SimTopics),
     (redrive.kafka.log.KafkaLog, ports.SimLog),
     (redrive.kafka.progress.KafkaProgress, ports.SimProgress),
     (redrive.kafka.groups.members_of, ports.members_of),

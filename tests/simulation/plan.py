@@ -13,7 +13,8 @@ APP: Final = "shop"
 NEW: Final = "new"
 """A source topic that only the next version of the app handles."""
 LATE: Final = 10.0
-"""How late threads may be that look at something now and then, and still see each call that hangs."""
+"""How late threads may be that look at things now and then, and still see each call that hangs."""
+GUARDED: Final = 0.15
 DEPLOYED: Final = 0.1
 """How many plans have another version of the app."""
 OUTAGES: Final = frozenset({"silence", "coordinator", "leaderless", "suspend", "recreate"})
@@ -67,6 +68,8 @@ class Plan:
     lose_answers: float = 0.0
     refuse_commits: float = 0.0
     queue_size: int = 100_000
+    guard: str = ""
+    """Whether handlers have a guard, and how they find out about an outage: fail, say."""
     records: tuple[PlannedRecord, ...] = ()
     faults: tuple[Fault, ...] = ()
 
@@ -208,7 +211,7 @@ class Drawn:
             records=self._records(form, partitions),
         )
         plan = replace(plan, records=self._fitting(plan))
-        return plan if calm else _deployed(replace(plan, faults=self._faults(plan)))
+        return plan if calm else _guarded(_deployed(replace(plan, faults=self._faults(plan))))
 
     def _records(self, form: str, partitions: int) -> tuple[PlannedRecord, ...]:
         count = self.random.choice([3, 10, 25, 60])
@@ -315,6 +318,19 @@ def _deployed(plan: Plan) -> Plan:
     return replace(plan, records=tuple(records), faults=tuple(faults))
 
 
+def _guarded(plan: Plan) -> Plan:
+    """Now and then handlers have a guard, and what they depend on goes away: chances as above."""
+    rand = random.Random(-1_000_000_000 - plan.seed)
+    if rand.random() > GUARDED:
+        return plan
+    outages = [
+        Fault(round(rand.random() * 4.0, 3), "outage", rand.choice([0.3, 3.0, 20.0]))
+        for _ in range(rand.choice([1, 1, 2]))
+    ]
+    faults = sorted([*plan.faults, *outages], key=lambda each: each.at)
+    return replace(plan, guard=rand.choice(["fail", "say"]), faults=tuple(faults))
+
+
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
     return Drawn(seed).plan()
@@ -326,6 +342,7 @@ def strict(plan: Plan) -> Plan:
     return replace(
         plan,
         ordering="strict",
+        guard="",
         form="plain" if plan.form == "batch" else plan.form,
         delivery="at-least-once" if plan.delivery == "transaction" else plan.delivery,
         first="in place" if plan.first == "give back" else plan.first,
@@ -333,5 +350,5 @@ def strict(plan: Plan) -> Plan:
             replace(each, behaviour=behaviours.get(each.behaviour, each.behaviour), topic="in")
             for each in plan.records
         ),
-        faults=tuple(each for each in plan.faults if each.kind != "deploy"),
+        faults=tuple(each for each in plan.faults if each.kind not in ("deploy", "outage")),
     )

@@ -37,6 +37,16 @@ class SimAdmin:
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
 
+class SimTopics:
+    """`KafkaTopics`, of brokers with no settings of their own."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def visible_settings(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        cluster().ask("read settings")
+        return {name: {} for name in names}
+
+
 class SimLog:
     """`KafkaLog`."""
 

@@ -385,6 +385,10 @@ class Run:
             else:
                 place.worker._stopping.set()
 
+    def _outage(self, fault: Fault) -> None:
+        """What handlers depend on goes away."""
+        self.history.away_until = self.world.now + fault.seconds
+
     def _database(self, fault: Fault) -> None:
         self.cluster.database.down_until = self.world.now + fault.seconds
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from redrive import App, Backoff, Bury, GiveBack, InPlace, Retry, RetryPolicy
+from redrive import App, Backoff, Bury, GiveBack, Guard, InPlace, Outage, Retry, RetryPolicy
 from redrive.record import Record
 from simulation.history import Call, History
 from simulation.plan import APP, Plan
@@ -37,6 +37,7 @@ class Shop:
             concurrency=plan.concurrency,
             retry=RetryPolicy(plan.delays, first=_first(plan)),
             on_data_loss="continue",
+            guard=_guard(plan),
         )
         options: dict[str, Any] = {}
         if plan.timeout is not None:
@@ -90,7 +91,7 @@ class Shop:
         try:
             how = self._how(record, ctx)
         except Exception as error:
-            self._history.ends(call, "bury" if isinstance(error, Bury) else "fail")
+            self._history.ends(call, _how(error))
             ctx.fail(error)
             return
         self._history.ends(call, how)
@@ -105,11 +106,8 @@ class Shop:
     def _settle(self, call: Call, act: Callable[[], None]) -> None:
         try:
             act()
-        except Bury:
-            self._history.ends(call, "bury")
-            raise
-        except BaseException:
-            self._history.ends(call, "fail")
+        except BaseException as error:
+            self._history.ends(call, _how(error))
             raise
         self._history.ends(call, "ok")
 
@@ -127,6 +125,8 @@ class Shop:
         here.point()
         word, _, number = self._word(record).partition(":")
         uid = record.value or b""
+        if here.now < self._history.away_until:
+            raise _outage(self._plan)
         if word in ("slow", "send") and number:
             here.sleep(float(number))
         if word == "hang" and self._calls(uid) == 1:
@@ -147,6 +147,21 @@ class Shop:
 
     def _calls(self, uid: bytes) -> int:
         return len(self._history.calls[uid])
+
+
+def _how(error: BaseException) -> str:
+    if isinstance(error, Bury):
+        return "bury"
+    return "outage" if isinstance(error, (ConnectionError, Outage)) else "fail"
+
+
+def _outage(plan: Plan) -> Exception:
+    return Outage("it is away") if plan.guard == "say" else ConnectionError("nobody answers")
+
+
+def _guard(plan: Plan) -> Guard | None:
+    """One failure is enough: a run has few records."""
+    return Guard(failures=1, keys=1, outage_on=[ConnectionError]) if plan.guard else None
 
 
 def _first(plan: Plan) -> InPlace | GiveBack | None:
