@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from mock_cluster import MockCluster
 
+from redrive.config import load_settings
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.log import KafkaLog, _Reader
 from redrive.kafka.publisher import KafkaPublisher
@@ -124,6 +126,27 @@ class Silent:
 
     def close(self):
         self.closed = True
+
+
+def test_a_range_whose_broker_is_away_keeps_no_other_from_being_read():
+    """A task asks each of its ranges for what has arrived, and waits for none of them."""
+    cluster = MockCluster(brokers=2)
+    cluster.create("in", 1, 2)
+    settings = load_settings({"bootstrap": cluster.bootstrap}, environ={})
+    writes = [Write("in", b"k", b"%d" % n, (), n % 2) for n in range(10)]
+    KafkaPublisher(settings).publish(writes)
+    log, answered = KafkaLog(settings, "test"), TopicPartition("in", 0)
+    cluster.set_down(2)
+    silent = log.batches(TopicPartition("in", 1), 0, 5, wait=0)
+    assert next(silent) == []
+    assert [int(record.value) for record in log.read(answered, 0, 5)] == [0, 2, 4, 6, 8]
+    assert next(silent) == []
+    cluster.set_up(2)
+    found = []
+    while len(found) < 5:
+        found += silent.send(0.1) or next(silent)
+    assert [int(record.value) for record in found] == [1, 3, 5, 7, 9]
+    silent.close()
 
 
 def test_a_consumer_that_heard_nothing_is_not_used_again(settings, admin, place, publish):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from mock_cluster import MockCluster
 
 from redrive import App
 from redrive.clock import WallClock
@@ -16,6 +17,7 @@ from redrive.engines.spark.frames.refused_rows import RefusedRows
 from redrive.engines.spark.frames.writers import FlushWriter
 from redrive.errors import ConfigurationError, PublishError
 from redrive.kafka.handover import Outlet
+from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topic_admin import KafkaTopics
@@ -67,6 +69,33 @@ def test_of_those_handed_over_together_the_one_that_cannot_be_is_named(redrive_s
         publisher.publish(writes)
     assert caught.value.refused == [writes[7]]
     assert [int(each.key) for each in log.read(place, 0, 19)] == [*range(7), *range(8, 20)]
+
+
+def test_of_equal_records_those_are_refused_whose_broker_is_away():
+    """They differ in headers only, as hops do."""
+    cluster = MockCluster(brokers=2)
+    cluster.create("hops", 1, 2)
+    librdkafka = {"message.timeout.ms": 2000}
+    settings = load_settings({"bootstrap": cluster.bootstrap, "librdkafka": librdkafka}, environ={})
+    publisher = KafkaPublisher(settings)
+    publisher.publish([Write("hops", b"k", b"first", (), number) for number in (0, 1)])
+    cluster.set_down(2)
+    writes = [
+        Write("hops", b"k", b"v", (("redrive-origin-offset", b"%d" % number),), number % 2)
+        for number in range(200)
+    ]
+    with pytest.raises(PublishError) as caught:
+        publisher.publish(writes)
+    assert {id(one) for one in caught.value.refused} == {id(one) for one in writes[1::2]}
+    cluster.set_up(2)
+    publisher.publish(caught.value.refused)
+    log = KafkaLog(settings, "test")
+    found = [
+        int(record.headers[0][1] or b"")
+        for number in (0, 1)
+        for record in log.read(TopicPartition("hops", number), 1, 101)
+    ]
+    assert sorted(found) == list(range(200))
 
 
 def test_columns_are_handed_over_in_order_and_as_they_were_though_the_queue_is_full(

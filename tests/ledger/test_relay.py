@@ -453,8 +453,8 @@ def known(admission, topic):
 
 def test_what_a_topic_does_not_acknowledge_is_taken_back_and_the_rest_is_durable(monkeypatch):
     cluster = MockCluster(brokers=2)
-    cluster.create("healthy", leader=1)
-    cluster.create("sick", leader=2)
+    cluster.create("healthy", 1)
+    cluster.create("sick", 2)
     monkeypatch.setattr(Admission, "learn", known)  # such a cluster answers no administrator
     publishing = Publishing(load_settings({"bootstrap": cluster.bootstrap}), patience=1)
     taken = [

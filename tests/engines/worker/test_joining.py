@@ -99,7 +99,7 @@ def test_a_worker_without_a_name_leaves_the_group_when_it_stops(world, start, pr
 
 
 PARKS = """
-    app = App(NAME, retry=RetryPolicy("100ms"))
+    app = App(NAME, retry=RetryPolicy("{delay}"))
 
     @app.handler(topic("in"))
     def handle(record, ctx):
@@ -109,12 +109,26 @@ PARKS = """
 """
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_worker_that_comes_back_with_another_delay_reads_its_topic(world, start, protocol):
+    for delay, record in (("100ms", b"1"), ("300ms", b"2")):
+        target = reading(world, source=PARKS.replace("{delay}", delay))
+        world.send("in", record)
+        run = start(target, protocol=protocol)
+        world.wait(run, "parked and handled", lambda: world.lag("in") == 0)
+        world.wait(run, "its topic", lambda delay=delay: world.lag(f"retry.{delay}") == 0)
+        run.stop()
+    assert [(note["value"], note["attempt"]) for note in world.notes()] == [
+        ("1", 1), ("1", 2), ("2", 1), ("2", 2)
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"protocol": "consumer"}])
 def test_what_a_version_parked_that_was_taken_back_is_read_by_workers_that_ran_on(
     world, start, monkeypatch, options
 ):
     monkeypatch.setattr(lag, "NEW_TOPICS_EVERY", 0.2)
-    target = world.app(PARKS, partitions=2)
+    target = world.app(PARKS.format(delay="100ms"), partitions=2)
     world.send("in", b"1")
     run = start(target, **options)
     world.wait(run, "it comes back", lambda: len(world.notes()) == 2)
@@ -137,7 +151,7 @@ def test_a_delay_topic_that_no_policy_has_can_be_deleted_while_it_is_read(
     world, start, monkeypatch, options
 ):
     monkeypatch.setattr(lag, "NEW_TOPICS_EVERY", 0.2)
-    target = world.app(PARKS, partitions=2)
+    target = world.app(PARKS.format(delay="100ms"), partitions=2)
     settings = {"message.timestamp.type": "LogAppendTime"}
     left, new = world.topic("retry.300ms"), world.topic("retry.400ms")
     world.topics.create(left, 2, settings)

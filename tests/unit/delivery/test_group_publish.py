@@ -71,6 +71,42 @@ def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_
     assert told == {b"first": "durable", b"one": "durable", b"two": "durable", b"bad": "too large"}
 
 
+def test_of_writes_that_differ_in_headers_only_each_learns_of_its_own() -> None:
+    class ByHeader(Slow):
+        def publish(self, writes: Sequence[Write]) -> None:
+            if len(writes) == 1:
+                self.began.set()
+                assert self.may_go_on.wait(PATIENCE)
+            refused = [write for write in writes if write.headers == (("number", b"1"),)]
+            if refused:
+                error = PublishError("too large")
+                error.refused = refused
+                raise error
+
+    slow = ByHeader()
+    together = GroupPublish(slow)  # type: ignore[arg-type]  # -- only publishes
+    failed: list[int] = []
+
+    def publish(number: int) -> None:
+        try:
+            together.publish([Write("out", b"k", b"v", (("number", b"%d" % number),))])
+        except PublishError:
+            failed.append(number)
+
+    first = threading.Thread(target=publish, args=[9])
+    first.start()
+    assert slow.began.wait(PATIENCE)
+    others = [threading.Thread(target=publish, args=[number]) for number in range(3)]
+    for thread in others:
+        thread.start()
+    while len(together._queue) < len(others):
+        threading.Event().wait(0.001)
+    slow.may_go_on.set()
+    for thread in (first, *others):
+        thread.join(PATIENCE)
+    assert failed == [1]
+
+
 def test_an_error_without_names_is_everybodys() -> None:
     class Down(Slow):
         def publish(self, writes: Sequence[Write]) -> None:

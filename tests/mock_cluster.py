@@ -23,16 +23,26 @@ class MockCluster:
         self._cluster = ctypes.c_void_p(self._lib.rd_kafka_handle_mock_cluster(handle))
         self.bootstrap = self._lib.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
 
-    def create(self, topic: str, leader: int) -> None:
-        """Make a topic of one partition."""
-        assert self._lib.rd_kafka_mock_topic_create(self._cluster, topic.encode(), 1, 1) == 0
-        self.set_leader(topic, leader)
+    def create(self, topic: str, *leaders: int) -> None:
+        """Make a topic with a partition for each of these brokers."""
+        create = self._lib.rd_kafka_mock_topic_create
+        assert create(self._cluster, topic.encode(), len(leaders), 1) == 0
+        for partition, leader in enumerate(leaders):
+            self.set_leader(topic, leader, partition)
 
-    def set_leader(self, topic: str, leader: int | None) -> None:
-        """Who leads its partition; None: nobody."""
+    def set_leader(self, topic: str, leader: int | None, partition: int = 0) -> None:
+        """Who leads a partition; None: nobody."""
         number = _NOBODY if leader is None else leader
         set_leader = self._lib.rd_kafka_mock_partition_set_leader
-        assert set_leader(self._cluster, topic.encode(), 0, number) == 0
+        assert set_leader(self._cluster, topic.encode(), partition, number) == 0
+
+    def set_down(self, broker: int) -> None:
+        """End a broker; what it leads has nobody."""
+        assert self._lib.rd_kafka_mock_broker_set_down(self._cluster, broker) == 0
+
+    def set_up(self, broker: int) -> None:
+        """Begin it again."""
+        assert self._lib.rd_kafka_mock_broker_set_up(self._cluster, broker) == 0
 
 
 def _library() -> ctypes.CDLL:
