@@ -58,7 +58,9 @@ def begin(app: App, bootstrap: str, *, one_core: bool = False) -> Worker:
     module = ModuleType("bench_app")
     module.app = app  # type: ignore[attr-defined]  # -- as a user's module has one
     sys.modules["bench_app"] = module
-    return start("bench_app:app", options=Options(one_core=one_core), bootstrap=bootstrap)
+    # A new app: those measured before read the same topic.
+    options = Options(one_core=one_core, new_app=True)
+    return start("bench_app:app", options=options, bootstrap=bootstrap)
 
 
 def run(
