@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import os
 import re
 import shutil
@@ -243,8 +244,17 @@ def run(repository: Repository, mutants: Sequence[Mutant], jobs: int) -> list[Re
     to_try = [mutant for mutant in mutants if refused[mutant.name] is None]
     if to_try:
         check_green(repository, to_try)
+    done = itertools.count(1)
+
+    def try_one(mutant: Mutant) -> Result:
+        result = try_mutant(repository, mutant)
+        # A whole run takes more than an hour: whoever waits sees it move.
+        progress = f"{next(done)}/{len(to_try)}"
+        print(f"{progress} {mutant.name}: {result.verdict}", flush=True)
+        return result
+
     with ThreadPoolExecutor(jobs) as pool:
-        tried = {mutant.name: pool.submit(try_mutant, repository, mutant) for mutant in to_try}
+        tried = {mutant.name: pool.submit(try_one, mutant) for mutant in to_try}
         return [refused[mutant.name] or tried[mutant.name].result() for mutant in mutants]
 
 

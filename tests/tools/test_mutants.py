@@ -105,6 +105,7 @@ def test_a_caught_mutant_names_the_test_that_caught_it(repository: Path) -> None
 
     assert code == 0
     assert "tests/unit/test_tiny.py::test_add" in output
+    assert "1/1 minus: caught" in output
     assert "1 of 1 planted bugs caught" in output
 
 
