@@ -10,8 +10,8 @@ import json
 import subprocess
 import sys
 
-from worker import measures
-from worker.parts import PARTS
+from worker import measures, parts
+from worker.prices import PRICES
 from worker.world import world
 
 
@@ -20,9 +20,10 @@ def main() -> None:
         name, given = sys.argv[2], json.loads(sys.argv[3])
         print(json.dumps(getattr(measures, name)(**given)))
         return
-    wanted = sys.argv[1:] or list(PARTS)
+    known = parts.PARTS | PRICES
+    wanted = sys.argv[1:] or list(known)
     with world() as running:
-        kept = [PARTS[part](running, measure) for part in wanted]
+        kept = [known[part](running, measure) for part in wanted]
     if not all(kept):
         raise SystemExit(1)
 

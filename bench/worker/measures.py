@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from redrive import App, Retry, RetryPolicy
+from redrive import App, Guard, Retry, RetryPolicy
 from redrive.worker import Options, Worker, start
 
 
@@ -137,10 +137,20 @@ def bare_sleeping(waits: list[int], concurrency: int) -> dict[str, float]:
     return {"seconds": clock.seconds}
 
 
-def noop(bootstrap: str, name: str, topic: str, count: int, concurrency: int) -> dict[str, float]:
+def noop(
+    *,
+    bootstrap: str,
+    name: str,
+    topic: str,
+    count: int,
+    concurrency: int,
+    ordering: str = "key",
+    guarded: bool = False,
+) -> dict[str, float]:
     """Handlers that do nothing, in key order."""
     clock = Clock(count)
-    app = App(name, ordering="key", concurrency=concurrency)
+    guard = Guard() if guarded else None
+    app = App(name, ordering=ordering, concurrency=concurrency, guard=guard)  # type: ignore[arg-type]  # -- a word
 
     called, ends = itertools.count(1), {1, count}
 
@@ -264,6 +274,34 @@ def memory(bootstrap: str, name: str, topic: str, seconds: float) -> dict[str, f
         "late": sum(samples[-third:]) / third / 1e6,
         "most": max(samples) / 1e6,
     }
+
+
+def failing(
+    *,
+    bootstrap: str,
+    name: str,
+    topic: str,
+    count: int,
+    ordering: str,
+    delay: str,
+    until: str,
+) -> dict[str, float]:
+    """Records that say how often they fail, until so many are done, or parked."""
+    app = App(name, ordering=ordering, concurrency=16, retry=RetryPolicy(delay))  # type: ignore[arg-type]  # -- a word
+
+    @app.handler(topic)
+    def handle(record: Any, ctx: Any) -> None:
+        if ctx.attempt <= int(record.value):
+            raise Retry("not yet")
+
+    began = time.perf_counter()
+    worker = begin(app, bootstrap)
+    while worker.figures.total(until) < count:
+        worker.await_termination(0.01)
+    seconds = time.perf_counter() - began
+    worker.stop()
+    worker.check()
+    return {"seconds": seconds, "cpu": _cpu()}
 
 
 def _bare_consumer(bootstrap: str, group: str) -> Consumer:

@@ -71,7 +71,7 @@ def sleeping(world: World, measure: Measure) -> bool:
         seconds = min(_sleep(world, measure, case, waits) for _ in range(2))
         ratio = seconds / (_ideal(case, waits) / 1e6)
         told = f"{case.told:<34} {seconds * 1000:7.0f} ms"
-        kept.append(_tell(told, ratio, "of ideal", at_most=case.limit))
+        kept.append(tell(told, ratio, "of ideal", at_most=case.limit))
     return all(kept)
 
 
@@ -119,7 +119,7 @@ def noop(world: World, measure: Measure) -> bool:
     print(f"  {'bare confluent-kafka loop':<34} {median(bare):9,.0f} records/s")
     told = f"{'worker, concurrency 16':<34} {median(ours):9,.0f} records/s"
     ratio = median(our / of_it for our, of_it in zip(ours, bare, strict=True))
-    return _tell(told, ratio, "of bare", at_least=0.4)
+    return tell(told, ratio, "of bare", at_least=0.4)
 
 
 def copy(world: World, measure: Measure) -> bool:
@@ -140,7 +140,7 @@ def copy(world: World, measure: Measure) -> bool:
     print(f"copy of {COPIED:,} records of 200 bytes, 2 partitions; best of 2")
     print(f"  {'bare confluent-kafka loop':<34} {bare:9,.0f} records/s")
     told = f"{'worker':<34} {ours:9,.0f} records/s"
-    return _tell(told, ours / bare, "of bare", at_least=0.7)
+    return tell(told, ours / bare, "of bare", at_least=0.7)
 
 
 def waiting(world: World, measure: Measure) -> bool:
@@ -162,7 +162,7 @@ def waiting(world: World, measure: Measure) -> bool:
     writer.join()
     print(f"{RATE} records/s for {SECONDS} s, a fifth failing 1 to 3 times, 3 delays x 2")
     print(f"  early {found['early']:.0f}, lateness p50 {found['p50']:.0f} ms")
-    kept = _tell("lateness p99", found["p99"], "ms", at_most=50)
+    kept = tell("lateness p99", found["p99"], "ms", at_most=50)
     return kept and not found["early"]
 
 
@@ -184,7 +184,7 @@ def drain(world: World, measure: Measure) -> bool:
     parked = max(record.timestamp or 0 for record in world.read(f"{name}.retry.2s"))
     arrived = max(record.timestamp or 0 for record in world.read(out))
     print(f"{DRAINED:,} records that all fail once, 2 s delay")
-    return _tell("drained after the last was due", arrived - parked - 2000, "ms", at_most=1000)
+    return tell("drained after the last was due", arrived - parked - 2000, "ms", at_most=1000)
 
 
 def memory(world: World, measure: Measure) -> bool:
@@ -196,7 +196,7 @@ def memory(world: World, measure: Measure) -> bool:
     found = measure("memory", bootstrap=world.bootstrap, name=name, topic=topic, seconds=18)
     print("300,000 records of 1,000 bytes before a handler that takes 5 ms")
     print(f"  resident: {found['early']:.0f} MB, later {found['late']:.0f} MB")
-    return _tell("memory", found["late"] / found["early"], "of before", at_most=1.1)
+    return tell("memory", found["late"] / found["early"], "of before", at_most=1.1)
 
 
 def _write_steadily(world: World, topic: str) -> None:
@@ -212,7 +212,7 @@ def _fails(number: int) -> int:
     return number // 5 % 3 + 1 if number % 5 == 0 else 0
 
 
-def _tell(
+def tell(
     what: str,
     figure: float,
     unit: str,
@@ -220,6 +220,7 @@ def _tell(
     at_most: float | None = None,
     at_least: float | None = None,
 ) -> bool:
+    """Print a figure; returns whether it keeps its limits."""
     kept = (at_most is None or figure <= at_most) and (at_least is None or figure >= at_least)
     limits = [
         f"  limit {word} {limit:g}"
