@@ -119,7 +119,7 @@ def recreate(world: World, place: TopicPartition, number: int) -> None:
 
 
 def planner(world: World, app: App, lane: LaneName = "main", **options: Any) -> Planner:
-    names = ("log", "has_members", "progress")
+    names = ("log", "has_members", "progress", "fence")
     ports = {name: options.pop(name) for name in names if name in options}
     given: dict[str, Any] = {
         "log": world.log,

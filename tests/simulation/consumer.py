@@ -205,6 +205,8 @@ class SimConsumer:
         self._point()
         for one in partitions:
             place = TopicPartition(one.topic, one.partition)
+            if place in self._fetching:
+                raise KafkaException(KafkaError(KafkaError._CONFLICT))
             offset = one.offset if one.offset is not None and one.offset >= 0 else 0
             self._fetching[place] = Fetching(offset)
             self.cluster.history.assigned(self.process, place, offset)
@@ -213,6 +215,8 @@ class SimConsumer:
         self._point()
         for one in partitions:
             place = TopicPartition(one.topic, one.partition)
+            if self._fetching and place not in self._fetching:
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
             self._fetching.pop(place, None)
             self._drop(place)
 

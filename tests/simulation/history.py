@@ -383,6 +383,12 @@ class History:
             for each in passed:
                 each.gone = True
 
+    def _note_first(self, place: TopicPartition, position: Position) -> None:
+        """Who begins with what comes may say where that is before anybody has the partition."""
+        is_first = place not in self.known and place.topic in self.plan.sources
+        if is_first and self.plan.start_from == "latest":
+            self._check_latest(place, position.offset)
+
     def forgotten(self, topic: str) -> None:
         """A topic was deleted, with all that was in it."""
         for place in [each for each in self.sources if each.topic == topic]:
@@ -398,6 +404,7 @@ class History:
         """A commit is durable: all that it passes must be, too."""
         if position != self.committed.get(place):
             self._say(f"committed {place} {position}")
+        self._note_first(place, position)
         before = self.committed.get(place, Position(0))
         self.committed[place] = position
         passed = set(range(before.offset, position.offset))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from redrive.errors import PublishError
-from redrive.kafka.errors import publish_error
+from redrive.kafka.errors import BrokerError, publish_error
 from redrive.kafka.room import Room
 from redrive.ports import Position
 from redrive.record import Record, TopicPartition
@@ -129,6 +129,8 @@ class SimProgress:
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         self._cluster.ask("commit progress", coordinator=True)
+        if self._cluster.group(self._group).members:
+            raise BrokerError(f"group {self._group} has active members")
         self._cluster.store(self._group, dict(positions))
 
 

@@ -71,7 +71,8 @@ class FlushDelivery:
         self.added = 0
         """How many reports were added."""
         self.settled = 0
-        """How many of them, in the order in which they came, are durable or refused."""
+        """How many of them, in the order in which they came, are durable or refused; less those
+        that are written once more."""
 
     def add(self, processor: PartitionProcessor, report: Report) -> None:
         """Note outcomes."""
@@ -239,7 +240,7 @@ class FlushDelivery:
         self._keys = {key for item in self._waiting for key in keys_of(item)}
         for item in reversed(behind):
             self._noted.appendleft((item.processor, report_of([item])))
-            self.added += 1
+            self.settled -= 1  # not `added`: other threads count there, and neither would be seen
 
     def _refused(self, item: Item, reasons: Sequence[PublishError]) -> None:
         """Decide about a record whose writes were refused also by themselves."""

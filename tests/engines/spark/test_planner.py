@@ -198,6 +198,28 @@ def test_an_added_partition_begins_at_its_beginning(world, make_app, place):
     assert planned(one) == [(1, 0, 3)]
 
 
+def test_latest_is_one_time_though_only_some_partitions_could_be_committed(world, make_app, place):
+    world.grow(place.topic, 2)
+    other = place._replace(partition=1)
+    world.send(place, 5)
+    world.send(other, 4)
+    app = make_app("in", delivery="transaction")
+    away = {other}
+
+    def fence(at):
+        if at in away:
+            raise BrokerError("nobody answers")
+        return world.fence(app, at)
+
+    one = planner(world, app, start_from="latest", fence=fence)
+    with pytest.raises(BrokerError):
+        one.plan()
+    assert committed(world, app, place).offset == 5
+    away.clear()
+    world.send(other, 3)
+    assert [each[:2] for each in planned(one)] == [(1, 4)]
+
+
 def test_an_added_topic_begins_where_it_was_asked_for(world, make_app, place):
     world.send(place, 5)
     assert planned(planner(world, make_app("in"))) == [(0, 0, 5)]

@@ -343,6 +343,8 @@ def test_its_records_are_written_in_their_order_once_it_takes_writes(setup, capl
     assert setup.values("out") == [b"%d" % offset for offset in range(6)]
     assert caplog.messages[-1] == "writes to out are accepted again"
     assert setup.delivery.refusal == ""
+    # What is written once more is counted by the thread that writes, and by no other.
+    assert setup.delivery.added == setup.delivery.settled == 6
 
 
 def test_who_waits_behind_a_partition_that_went_is_tried(setup):

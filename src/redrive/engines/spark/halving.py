@@ -65,6 +65,10 @@ class Suspects:
         for each in ranges:
             self._found.setdefault(each.place, _Suspect(each.size, each.end, each.start))
 
+    def forget(self, topic: str) -> None:
+        """Suspect nobody of a topic any more."""
+        self._found = {at: each for at, each in self._found.items() if at.topic != topic}
+
     def __contains__(self, place: TopicPartition) -> bool:
         """Whether a partition is suspected."""
         return place in self._found

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from math import inf
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -106,12 +105,12 @@ def _shortened(text: str) -> str:
 
 def asked_of(spark: SparkSession) -> HowItEnded:
     """Ask this session's own record of its tasks, which it keeps with or without its web page."""
-    alive: dict[str, float] = {}
+    watched: dict[str, int] = {}
 
     def how_it_ended(stage: int, task: int) -> str:
         try:
             store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 -- Java's
-            return _asked(store, stage, task, alive)
+            return _asked(store, stage, task, watched)
         except Exception:
             log.warning("Spark does not say how a task ended", exc_info=True)
             return ""
@@ -119,30 +118,31 @@ def asked_of(spark: SparkSession) -> HowItEnded:
     return how_it_ended
 
 
-def _asked(store: Any, stage: int, task: int, alive: dict[str, float]) -> str:
-    """`alive` has the executors that were watched until some time, and were not lost."""
+def _asked(store: Any, stage: int, task: int, watched: dict[str, int]) -> str:
+    """`watched` has the executors that were not lost after the end of a stage, by that stage."""
     end = monotonic() + LOST_TASK_PATIENCE
     while (found := _of_first_attempt(store, stage, task)) is None:
         if monotonic() >= end:
             return ""
         Event().wait(LOST_TASK_PAUSE)
     told, executor = found
-    if told.startswith(DEATH) and executor != _DRIVER and _is_lost(store, executor, alive):
+    is_death = told.startswith(DEATH) and executor != _DRIVER
+    if is_death and _is_lost(store, executor, stage, watched):
         return f"executor {executor} was lost together with its Python worker"
     return told
 
 
-def _is_lost(store: Any, executor: str, alive: dict[str, float]) -> bool:
+def _is_lost(store: Any, executor: str, stage: int, watched: dict[str, int]) -> bool:
     """Whether an executor is gone, or is within the time that the driver needs to notice.
 
-    All tasks of a batch have ended when the first is asked about: one wait is enough for them.
+    All tasks of a stage have ended when the first is asked about: one wait is enough for them. It
+    says nothing about those of a later one: by then the executor may be about to end.
     """
-    now = monotonic()
-    is_known = now - alive.get(executor, -inf) < LOST_EXECUTOR_PATIENCE
-    end = now if is_known else now + LOST_EXECUTOR_PATIENCE
+    patience = 0.0 if watched.get(executor) == stage else LOST_EXECUTOR_PATIENCE
+    end = monotonic() + patience
     while store.executorSummary(executor).isActive():
         if monotonic() >= end:
-            alive[executor] = monotonic()
+            watched[executor] = stage
             return False
         Event().wait(LOST_TASK_PAUSE)
     return True

@@ -123,6 +123,8 @@ class Planner:
         self._topics_at: int | None = None
         self._leaderless: set[TopicPartition] = set()
         self._recreated: set[str] = set()
+        self._begun: dict[tuple[TopicPartition, str], int] = {}
+        """Where partitions of topics without progress were to begin when they were seen first."""
         self._cutoff: int | None = None
         self._goal: dict[TopicPartition, int] | None = None
         self._goal_later: set[TopicPartition] = set()
@@ -276,12 +278,14 @@ class Planner:
         del self._delays[name]
         self._offsets.forget(name)
         self._refused.forget(name)
+        self._search.forget(name)
 
     def _note_recreated(self, topic: str, when: str) -> None:
         self._report_loss([data_loss.recreated_sentence(topic, when)])
         self._recreated.add(topic)
         self._offsets.forget(topic)
         self._refused.forget(topic)
+        self._search.forget(topic)
 
     def _waiting_topics(self) -> Collection[str]:
         """The delay topics; also those that no policy uses any more, as records may wait there."""
@@ -299,9 +303,7 @@ class Planner:
         starts = {
             place: view.committed for place, view in views.items() if view.committed is not None
         }
-        from_where = "earliest" if self._lane == "retry" else self._spec.start_from
-        first = begin_at(views, from_where, self._recreated)
-        news = {place: Position(offset) for place, offset in first.items()}
+        news = self._first(views)
         gone = lost(views)
         if gone:
             self._report_loss([str(each) for each in gone])
@@ -311,6 +313,20 @@ class Planner:
             starts |= self._offsets.put(news)
         kept = self._offsets.keep(starts)
         return {place: without_notes(position) for place, position in kept.items()}
+
+    def _first(self, views: Mapping[TopicPartition, View]) -> dict[TopicPartition, Position]:
+        """Where partitions without progress begin: as was found when they were seen first.
+
+        Fenced, they are committed one by one. If that comes to nothing for some, the others are no
+        sign that these were added later.
+        """
+        from_where = "earliest" if self._lane == "retry" else self._spec.start_from
+        first: dict[TopicPartition, Position] = {}
+        for place, offset in begin_at(views, from_where, self._recreated).items():
+            topic_id, _ = self._topics[place.topic]
+            begun = self._begun.setdefault((place, topic_id), offset)
+            first[place] = Position(max(begun, views[place].begin))
+        return first
 
     def _report_loss(self, losses: list[str]) -> None:
         data_loss.report(self._app, losses, self.status.lost.extend)

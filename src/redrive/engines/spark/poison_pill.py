@@ -23,7 +23,8 @@ class PoisonSearch:
     def __init__(self) -> None:
         self._suspects = Suspects()
         self._tried: list[Range] = []
-        self._proven: set[TopicPartition] = set()
+        self._proven: dict[TopicPartition, int] = {}
+        """The offset of the record that kills its Python worker."""
         self._turn = 0
 
     def note(
@@ -31,7 +32,15 @@ class PoisonSearch:
     ) -> None:
         """Note what became of the last batch: what was harmless, and whose worker died."""
         self._note_what_passed(starts)
+        # What is there by now is another record: its topic was recreated, or its records deleted.
+        self._proven = {at: n for at, n in self._proven.items() if _is_at(starts.get(at), n)}
         self._note_deaths(died)
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone, or was recreated: what is known is about the records of the old one."""
+        self._suspects.forget(topic)
+        self._proven = {at: n for at, n in self._proven.items() if at.topic != topic}
+        self._tried = [each for each in self._tried if each.topic != topic]
 
     def tasks(self, found: Sequence[Range], most: int) -> list[list[Range]]:
         """The ranges of each task: what is suspected alone, the others together."""
@@ -43,7 +52,7 @@ class PoisonSearch:
         first = self._turn % len(alone) if alone else 0
         self._turn += room
         self._tried = [
-            each._replace(search="proven" if each.place in self._proven else "alone")
+            each._replace(search="proven" if self._is_proven(each) else "alone")
             for each in (alone[first:] + alone[:first])[:room]
         ]
         packed = ranges.pack(together, max(1, most - len(self._tried)))
@@ -54,7 +63,7 @@ class PoisonSearch:
             at = starts.get(each.place)
             if at is not None and at.offset >= each.end:
                 self._suspects.passed([each])
-                self._proven.discard(each.place)
+                self._proven.pop(each.place, None)
         self._tried = []
 
     def _note_deaths(self, died: Sequence[Mapping[str, Any]]) -> None:
@@ -64,4 +73,11 @@ class PoisonSearch:
                 # Perhaps it died before: then it was not the record. Alone, it is known.
                 self._suspects.suspect(lost)
             elif self._suspects.blame(lost, proof=PROOF):
-                self._proven.add(lost[0].place)
+                self._proven[lost[0].place] = lost[0].start
+
+    def _is_proven(self, each: Range) -> bool:
+        return self._proven.get(each.place) == each.start
+
+
+def _is_at(position: Position | None, offset: int) -> bool:
+    return position is None or position.offset == offset

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from redrive.engines.offset_reset import is_of_another
 from redrive.engines.worker.partition import Partition
 from redrive.engines.worker.reader import kafkas, places
 from redrive.errors import RedriveError
@@ -85,7 +86,6 @@ class Assignment:
         """Partitions come: they begin at what was committed."""
         self._counting.rebalances["assigned"] += 1
         self.settled = True
-        strangers = frozenset(self.foreign)
         found, foreign = self._sorted_out(places(assigned))
         log.info("assigned: %s", ", ".join(map(str, found)) or "nothing more")
         try:
@@ -106,9 +106,11 @@ class Assignment:
                 consumer.incremental_unassign(assigned)
             return
         # What the group assigned before, against its members' wishes, may be a room now.
-        if taken := [kafkas(place) for place in starts if place in strangers]:
+        owned = self.rooms.owned(consumer)
+        if taken := [kafkas(place) for place in starts if place in owned]:
             consumer.incremental_unassign(taken)
-        unread = [kafkas(place) for place in (*foreign, *roomless) if place not in starts]
+        strangers = [place for place in foreign if place not in owned]
+        unread = [kafkas(place) for place in (*strangers, *roomless) if place not in starts]
         consumer.incremental_assign(
             [kafkas(place, Position(start.offset)) for place, start in starts.items()] + unread
         )
@@ -123,34 +125,46 @@ class Assignment:
     def on_revoke(self, consumer: Any, revoked: list[Any]) -> None:
         """Partitions go: end what runs, commit, forget."""
         self._counting.rebalances["revoked"] += 1
-        found = self._with_rooms(revoked)
+        going, found = self._with_rooms(consumer, revoked)
         log.info("revoked: %s", ", ".join(str(each.place) for each in found) or "nothing")
         self.finish(found, self.revoke_wait)
         for each in found:
             self.close(each)
-        consumer.incremental_unassign(self._and_rooms(revoked, found))
+        self._unassign(consumer, going)
 
     def on_lost(self, consumer: Any, gone: list[Any]) -> None:
         """Others have them already: whatever was under way no longer counts."""
         self._counting.rebalances["lost"] += 1
         self.settled = False
-        found = self._with_rooms(gone)
+        going, found = self._with_rooms(consumer, gone)
         log.warning("lost: %s", ", ".join(str(each.place) for each in found) or "nothing")
         for each in found:
             self.close(each)
-        consumer.incremental_unassign(self._and_rooms(gone, found))
+        self._unassign(consumer, going)
 
-    def _with_rooms(self, going: list[Any]) -> list[Partition]:
-        """What is here of partitions that go, and of those that follow them."""
-        ours = [place for place in places(going) if place not in self.foreign]
-        self.foreign.difference_update(places(going))
-        all_of_them = self.rooms.with_followers(ours, self.partitions)
-        return [each for place in all_of_them if (each := self.partitions.get(place))]
+    def _with_rooms(
+        self, consumer: Any, named: list[Any]
+    ) -> tuple[list[TopicPartition], list[Partition]]:
+        """Partitions that go, with those that follow them; and which of them are read here.
 
-    def _and_rooms(self, going: list[Any], found: list[Partition]) -> list[Any]:
-        """What goes and what follows it, but for what is still here as a room of another."""
-        named = dict.fromkeys([*places(going), *(each.place for each in found)])
-        return [kafkas(place) for place in named if place not in self.partitions]
+        What was set aside, to be taken up again, is not read, but the consumer has it still.
+        """
+        going = places(named)
+        ours = [place for place in going if place not in self.foreign]
+        owned = (place for place in self.rooms.owned(consumer) if place not in self.foreign)
+        among = dict.fromkeys((*self.partitions, *owned))
+        self.foreign.difference_update(going)
+        followed = self.rooms.with_followers(ours, among)
+        found = [each for place in followed if (each := self.partitions.get(place))]
+        return [*dict.fromkeys((*going, *followed))], found
+
+    def _unassign(self, consumer: Any, going: list[TopicPartition]) -> None:
+        """Let go of these, but for what is still here as a room of another."""
+        gone = [place for place in going if place not in self.partitions]
+        if self.rooms.strict:  # some may have gone before, and librdkafka refuses what it has not
+            owned = self.rooms.owned(consumer)
+            gone = [place for place in gone if place in owned]
+        consumer.incremental_unassign([kafkas(place) for place in gone])
 
     # What they are made of
 
@@ -208,8 +222,12 @@ class Assignment:
                 self.commits.commit_now(partitions, until if last else None)
 
     def note_committed(self, each: Partition, position: Position) -> None:
-        """Note that a commit is durable: keys may have waited for it."""
-        self._dispatcher.committed(each.processor, position)
+        """Note that a commit is durable: keys may have waited for it.
+
+        It may be about the topic that had the name before: nothing of this one is committed by it.
+        """
+        if not is_of_another(position, each.topic_id):
+            self._dispatcher.committed(each.processor, position)
 
     def close(self, each: Partition) -> None:
         """Forget a partition."""

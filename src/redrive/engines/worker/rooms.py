@@ -11,10 +11,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from redrive.engines.waiting_rooms import gate_of, rooms_of
+from redrive.engines.worker.reader import places as places_of
 from redrive.kafka.errors import BrokerError
 from redrive.record import TopicPartition
 
 if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
     from redrive.app import App
     from redrive.engines.worker.subscription import Subscription
     from redrive.kafka.log import KafkaLog
@@ -34,7 +37,7 @@ class Rooms:
         self._topics = topics
         self._kafka_log = kafka_log
         self._max_in_flight = max_in_flight
-        self._strict = app.ordering == "strict"
+        self.strict = app.ordering == "strict"
         self._seen: dict[TopicPartition, frozenset[str]] = {}
         """The delay topics that there were when a source partition was taken up."""
 
@@ -45,7 +48,7 @@ class Rooms:
 
         Topics that have come meanwhile count: a version that was taken back may have parked there.
         """
-        if not self._strict or not sources:
+        if not self.strict or not sources:
             return [*sources], []
         self._topics.grow()
         delays = frozenset(self._topics.delays)
@@ -66,7 +69,7 @@ class Rooms:
 
     def outgrown(self, places: Collection[TopicPartition]) -> list[TopicPartition]:
         """Source partitions that were taken up before a delay topic came."""
-        if not self._strict:
+        if not self.strict:
             return []
         now = self._topics.delays.keys()
         return [each for each in self.sources(places) if not now <= self._seen.get(each, now)]
@@ -75,14 +78,18 @@ class Rooms:
         self, places: Collection[TopicPartition], among: Collection[TopicPartition]
     ) -> list[TopicPartition]:
         """These partitions, and those among others that come and go with them."""
-        if not self._strict:
+        if not self.strict:
             return list(places)
         numbers = {place.partition for place in places}
         return [*places, *(p for p in among if p.partition in numbers and p not in places)]
 
+    def owned(self, consumer: Consumer) -> dict[TopicPartition, None]:
+        """What a consumer has, in order; it is not asked where no partition follows another."""
+        return dict.fromkeys(places_of(consumer.assignment()) if self.strict else ())
+
     def sources(self, places: Collection[TopicPartition]) -> list[TopicPartition]:
         """Those of the partitions that others follow; without strict order, all of them."""
-        if not self._strict:
+        if not self.strict:
             return list(places)
         return [place for place in places if place.topic in self._app.handlers]
 
@@ -92,7 +99,7 @@ class Rooms:
         What waits in the rooms is read for it: all of it, keys and headers only are kept.
         """
         gates: dict[TopicPartition, KeyGate] = {}
-        if not self._strict:
+        if not self.strict:
             return gates
         for source in self.sources(starts):
             rooms = {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from redrive.engines import data_loss, fencing
 from redrive.engines.offset_reset import View, begin_at, is_of_another, lost, recreated
-from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.errors import BrokerError, MissingTopicError
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
+from redrive.processing.progress.notes import TOPIC, with_note
 from redrive.record import TopicPartition, partitions_of
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from redrive.engines.words import From
     from redrive.kafka.log import KafkaLog
     from redrive.kafka.progress import KafkaProgress
+
+log: Final = logging.getLogger("redrive.worker")
 
 
 class StartOffsets:
@@ -51,6 +55,35 @@ class StartOffsets:
         for name, topic_id in ids.items():
             self._ids.setdefault(name, topic_id)
 
+    def settle_latest(self) -> None:
+        """Commit where "latest" is, for all partitions of topics without any progress, as one.
+
+        Before this worker joins: brokers take it only while nobody is in the group. Otherwise each
+        of the workers that start together would commit for its own partitions, and whoever comes
+        second would take his, in a topic with progress, for some that were added later.
+        """
+        if self._start_from != "latest":
+            return
+        try:
+            self._settle_latest()
+        except BrokerError as error:
+            log.debug("where the first start begins is found with the assignment: %s", error)
+
+    def _settle_latest(self) -> None:
+        found = self._kafka_log.topics(self._app.handlers)
+        places = partitions_of({name: count for name, (_, count) in found.items()})
+        begun = {place.topic for place in self._progress.committed(places)}
+        new = [place for place in places if place.topic not in begun]
+        if not new:
+            return
+        bounds = self._kafka_log.all_bounds(new)
+        self._progress.commit(
+            {
+                place: with_note(Position(end), TOPIC, found[place.topic][0])
+                for place, (_, end) in bounds.items()
+            }
+        )
+
     def fence_off(
         self, places: Collection[TopicPartition]
     ) -> dict[TopicPartition, TransactionalProducer]:
@@ -81,18 +114,33 @@ class StartOffsets:
         starts = {place: view.committed for place, view in views.items() if view.committed}
         starts |= self._first(views, again)
         mine = {place: views[place] for place in places}
-        for place in places:
-            first_seen = place, ids[place.topic]
-            if mine[place].committed is not None:
-                self._begun.pop(first_seen, None)
-                continue
-            starts[place] = begun = self._begun.setdefault(first_seen, starts[place])
-            mine[place] = mine[place]._replace(committed=begun)
+        begun = self._where_begun(mine, starts, ids)
+        starts |= begun
+        mine |= {place: mine[place]._replace(committed=at) for place, at in begun.items()}
         gone = lost(mine)
         if gone:
             self._report_loss([str(each) for each in gone])
-            starts |= {each.place: Position(each.begin) for each in gone}
+            later = {each.place: Position(each.begin) for each in gone}
+            starts |= later
+            for place in begun.keys() & later.keys():
+                self._begun[place, ids[place.topic]] = later[place]  # it was said, once is enough
         return {place: starts[place] for place in places}
+
+    def _where_begun(
+        self,
+        views: Mapping[TopicPartition, View],
+        starts: Mapping[TopicPartition, Position],
+        ids: Mapping[str, str],
+    ) -> dict[TopicPartition, Position]:
+        """Where those without progress begin: as was found when this process saw them first."""
+        begun: dict[TopicPartition, Position] = {}
+        for place, view in views.items():
+            first_seen = place, ids[place.topic]
+            if view.committed is not None:
+                self._begun.pop(first_seen, None)
+            else:
+                begun[place] = self._begun.setdefault(first_seen, starts[place])
+        return begun
 
     def _first(
         self, views: Mapping[TopicPartition, View], again: Collection[str]

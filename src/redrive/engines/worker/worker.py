@@ -186,6 +186,7 @@ class Worker:
             self._leave_core()
             raise
         try:
+            self._start_offsets.settle_latest()
             self.member = self._make_member()
             self._rules.look()  # before anything is read: what is held must not begin
             self._lag.start()

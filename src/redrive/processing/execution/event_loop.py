@@ -97,7 +97,9 @@ class AsyncExecutor:
         given_up = hanging.give_up_hung(self._scope, self._dispatcher, self._units)
         if given_up:
             self._lost = True
-            self._loop.call_soon_threadsafe(self._let_go, given_up)
+            # Watched: the loop would only log what it raises, and their keys would wait for ever.
+            let_go = watched(self._let_go, self._scope.on_death)
+            self._loop.call_soon_threadsafe(let_go, given_up)
         return len(given_up)
 
     def _let_go(self, given_up: list[hanging.GivenUp]) -> None:

@@ -156,6 +156,7 @@ class KeyGate:
             if key is None:
                 continue
             spot = Spot(place, outcome.offset)
+            self._unread.discard(spot)
             if outcome.kind in _MOVES and envelope is not None and self.is_about(envelope):
                 self.keys.leaves(key, origin_of(envelope), stage_of(envelope), spot)
             elif in_room:
@@ -191,7 +192,10 @@ class KeyGate:
             self._recall(key)
             self._drop_copies(key, reports)
         self._take_up_waiting(key, source.lanes, report)
-        if key in self.keys and not source.lanes.has(key):
+        if key not in self.keys:
+            self._let_go.pop(key, None)
+            self._in_lanes.pop(key, None)
+        elif not source.lanes.has(key):
             busy = [place for place, each in self._stations.items() if each.lanes.has(key)]
             self._let_go.setdefault(key, deque()).extend(self.keys.ready(key, busy))
             self._pass(key)
@@ -287,6 +291,7 @@ class KeyGate:
         self._too_many[key].append(work)
 
     def _ended(self, spot: Spot) -> None:
+        self._unread.discard(spot)
         self._read_others_again(spot)
         key = self.keys.ends(spot)
         if key is not None and (works := self._in_lanes.get(key)) is not None:

@@ -28,7 +28,7 @@ class Store:
     """Spark's record of tasks and executors: the one that is asked for looks so often alive."""
 
     def __init__(self, error: str, executor: str, looks: int) -> None:
-        self._looks = looks
+        self.looks = looks
         self._task = SimpleNamespace(
             index=lambda: 3,
             attempt=lambda: 0,
@@ -40,10 +40,10 @@ class Store:
         return SimpleNamespace(size=lambda: 1, apply=lambda _: self._task)
 
     def executorSummary(self, _: str) -> Any:  # noqa: N802 -- Scala's name
-        self._looks -= 1
-        if self._looks < -1:
+        self.looks -= 1
+        if self.looks < -1:
             raise LookupError("it is not kept for ever")
-        return SimpleNamespace(isActive=lambda: self._looks >= 0)
+        return SimpleNamespace(isActive=lambda: self.looks >= 0)
 
 
 def session(store: Store) -> Any:
@@ -70,3 +70,15 @@ def test_a_worker_that_ends_with_its_executor_is_no_proof(
 def test_other_ends_are_told_as_spark_tells_them() -> None:
     end = "ExecutorLostFailure (executor 1 exited)"
     assert asked_of(session(Store(end, "1", 10_000)))(7, 3) == end
+
+
+def test_that_an_executor_outlived_one_batch_says_nothing_about_the_next(monkeypatch) -> None:
+    monkeypatch.setattr(lost_tasks, "LOST_EXECUTOR_PATIENCE", 0.3)
+    store = Store(DIED, "1", 10_000)
+    ask = asked_of(session(store))
+    assert ask(7, 3).startswith(DEATH)
+    before = store.looks
+    assert ask(7, 3).startswith(DEATH)
+    assert store.looks == before - 1  # one wait is enough for all tasks of a batch
+    store.looks = 3  # its container is being ended, and the driver notices a little later
+    assert not ask(8, 3).startswith(DEATH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,19 +13,24 @@ from memory_engine import ExecutorLost, MiniSpark, NeverStarted, WorkerDied
 
 from redrive import App, Retry, RetryPolicy
 from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
+from redrive.engines.spark.poison_pill import PoisonSearch
 from redrive.engines.spark.ranges import Range
 from redrive.guarantees import Delivery
 from redrive.ports import Position
 from redrive.processing.progress import done_beyond
 from redrive.record import Record, TopicPartition
+from redrive.tuning import TOPICS_EVERY
 
 PLACE = TopicPartition("in", 0)
 
 
 def copying_app(
-    handle: Callable[[Record], None], delivery: Delivery = "at-least-once", concurrency: int = 1
+    handle: Callable[[Record], None],
+    delivery: Delivery = "at-least-once",
+    concurrency: int = 1,
+    **options: Any,
 ) -> App:
-    app = App("app", delivery=delivery, ordering="partition", concurrency=concurrency)
+    app = App("app", delivery=delivery, ordering="partition", concurrency=concurrency, **options)
 
     @app.handler("in")
     def copy(record, ctx):
@@ -78,6 +84,42 @@ def test_the_dead_letter_is_the_record_with_its_reason():
     assert b"died twice with in[0]@3 and nothing else" in (
         letter.header("redrive-error-message") or b""
     )
+
+
+def proven_at(offset: int, then: int | None = None) -> PoisonSearch:
+    """Two Python workers have died with the record at that offset alone; `then` it begins there."""
+    search = PoisonSearch()
+    died = {"ranges": [["in", 0, offset, offset + 1]], "begun": True}
+    search.note({PLACE: Position(offset)}, [died])
+    search.note({PLACE: Position(offset if then is None else then)}, [died])
+    return search
+
+
+def test_what_is_proven_of_a_record_is_said_of_no_other_that_has_taken_its_place():
+    search = proven_at(5)
+    assert [job[0].search for job in search.tasks([Range("in", 0, 5, 9)], 4)] == ["proven"]
+    search = proven_at(5, then=50)  # it was deleted, and all up to there with it
+    assert [job[0].search for job in search.tasks([Range("in", 0, 50, 90)], 4)] == ["alone"]
+    search = proven_at(5)
+    search.forget("in")  # it was recreated, and has come as far
+    assert [job[0].search for job in search.tasks([Range("in", 0, 5, 9)], 4)] == [""]
+
+
+def test_a_topic_that_is_recreated_while_a_record_is_to_be_buried_loses_none_of_its_own():
+    spark = MiniSpark(copying_app(deadly(b"0"), on_data_loss="continue"))
+    spark.broker.create("out")
+    spark.send("in", b"0", b"1")
+    planner = spark.planner("main")
+    while (plan := planner.plan())[0][0].search != "proven":
+        spark.run_batch(plan)
+    spark.broker.delete("in")
+    spark.broker.create("in")
+    spark.send("in", b"2")
+    spark.clock.advance(TOPICS_EVERY)
+    while plan := planner.plan():
+        spark.run_batch(plan)
+    assert spark.dead == []
+    assert spark.values("out") == [b"2"]
 
 
 @settings(max_examples=60, deadline=None)

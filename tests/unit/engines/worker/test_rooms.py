@@ -11,6 +11,7 @@ from strict_loop import Failing, strict_app
 
 from redrive import App, RetryPolicy
 from redrive.engines.worker.assignment import Assignment
+from redrive.engines.worker.reopening import Reopening
 from redrive.engines.worker.rooms import Rooms
 from redrive.engines.worker.subscription import Subscription
 from redrive.ports import Position
@@ -35,6 +36,9 @@ class Consumer:
     def __init__(self) -> None:
         self.assigned: set[TopicPartition] = set()
         self.paused: set[TopicPartition] = set()
+
+    def assignment(self) -> list[Any]:
+        return [confluent_kafka.TopicPartition(*each) for each in self.assigned]
 
     def incremental_assign(self, partitions: list[Any]) -> None:
         for each in partitions:
@@ -114,6 +118,23 @@ class Bench:
             self.consumer, [confluent_kafka.TopicPartition(*p) for p in places]
         )
 
+    def set_aside(self, source: TopicPartition) -> None:
+        """As when its records are gone, or a topic was made again."""
+
+        def nothing(*_: Any) -> None: ...
+
+        reopening = Reopening(
+            self.consumer,  # type: ignore[arg-type]  # -- as much of it as is used
+            SimpleNamespace(ask=nothing),  # type: ignore[arg-type]  # -- likewise
+            self.assignment,
+            SimpleNamespace(),  # type: ignore[arg-type]  # -- not asked
+            on_trouble=nothing,
+            on_death=nothing,
+            is_over=lambda: True,
+        )
+        reopening.later = nothing  # type: ignore[method-assign]  # -- it does not come to that
+        reopening.set_aside([self.assignment.partitions[source]])
+
     @property
     def read(self) -> set[TopicPartition]:
         """What is read, and has its processor."""
@@ -131,6 +152,33 @@ def test_rooms_come_and_go_with_their_source_partition() -> None:
     assert bench.read == with_rooms(0, 1)
     bench.revoke(place("orders", 0))
     assert bench.read == with_rooms(1)
+
+
+@pytest.mark.parametrize("how", ["revoked", "lost"])
+def test_rooms_go_with_a_source_partition_that_was_set_aside(how) -> None:
+    bench = Bench(2)
+    bench.assign(place("orders", 0), place("orders", 1))
+    bench.set_aside(place("orders", 0))
+    going = [confluent_kafka.TopicPartition("orders", 0)]
+    if how == "revoked":
+        bench.assignment.on_revoke(bench.consumer, going)
+    else:
+        bench.assignment.on_lost(bench.consumer, going)
+    assert bench.consumer.assigned == with_rooms(1)
+    bench.assign(place("orders", 0))
+    assert bench.read == with_rooms(0, 1)
+
+
+def test_what_the_group_assigns_though_it_is_a_room_may_go_after_its_source() -> None:
+    bench = Bench(2)
+    bench.assign(place(DELAY, 0))
+    bench.assign(place("orders", 0))
+    bench.revoke(place("orders", 0))
+    bench.assign(place("orders", 0))
+    assert bench.read == with_rooms(0)
+    bench.revoke(place("orders", 0))
+    bench.revoke(place(DELAY, 0))
+    assert bench.consumer.assigned == set()
 
 
 def test_a_room_that_the_group_assigns_as_it_did_before_the_order_was_strict_is_not_taken_up() -> (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from redrive import App, RetryPolicy
 from redrive.engines.offset_reset import recreated
 from redrive.engines.worker.start_offsets import StartOffsets
 from redrive.errors import DataLossError
-from redrive.kafka.errors import MissingTopicError
+from redrive.kafka.errors import BrokerError, MissingTopicError
 from redrive.ports import Position
 from redrive.processing.progress.notes import TOPIC, with_note
 from redrive.record import TopicPartition
@@ -51,6 +52,7 @@ class Bench:
         self.ids: dict[str, str] = {}
         self.bounds = 10, 20
         self.lost: list[str] = []
+        self.has_members = False
         self.start_offsets = StartOffsets(
             app,
             None,  # type: ignore[arg-type]  # -- nobody is fenced off
@@ -58,11 +60,18 @@ class Bench:
                 topics=lambda names: {n: t for n, t in self.topics.items() if n in names},
                 all_bounds=lambda places: dict.fromkeys(places, self.bounds),
             ),
-            SimpleNamespace(committed=lambda _: self.committed),  # type: ignore[arg-type]  # -- likewise
+            SimpleNamespace(  # type: ignore[arg-type]  # -- likewise
+                committed=lambda _: self.committed, commit=self.commit
+            ),
             start_from="latest",
             topic_ids=self.ids,
             on_loss=self.lost.extend,
         )
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
+        if self.has_members:
+            raise BrokerError("the group has active members")
+        self.committed |= positions
 
     def find(self) -> list[int]:
         found = self.start_offsets.find(PLACES)
@@ -94,6 +103,28 @@ def test_latest_does_not_mean_a_later_time_when_nothing_is_committed_yet():
     assert bench.find() == [20, 20]
 
 
+def test_latest_is_one_time_for_all_partitions_though_one_is_committed_before_another_is_found():
+    one, other = Bench(), Bench()
+    other.committed = one.committed
+    for bench in (one, other):
+        bench.start_offsets.settle_latest()  # before either joins
+        bench.has_members = True
+    one.committed[PLACES[0]] = of("new", 23)  # its worker has begun, the other one comes later
+    one.bounds = other.bounds = (10, 30)
+    assert one.find() == other.find() == [23, 20]
+
+
+def test_where_somebody_has_begun_or_is_in_the_group_latest_is_left_to_the_assignment():
+    bench = Bench()
+    bench.committed = {PLACES[0]: of("new", 15)}
+    bench.start_offsets.settle_latest()
+    assert bench.committed == {PLACES[0]: of("new", 15)}
+    bench.committed, bench.has_members = {}, True
+    bench.start_offsets.settle_latest()
+    assert bench.committed == {}
+    assert bench.find() == [20, 20]
+
+
 def test_what_others_have_committed_counts_and_not_where_this_process_began():
     bench = Bench(on_data_loss="continue")
     assert bench.find() == [20, 20]
@@ -109,6 +140,8 @@ def test_what_was_deleted_before_anything_was_committed_is_said():
     bench.bounds = (25, 30)
     assert bench.find() == [25, 25]
     assert ["5 records were deleted unread" in each for each in bench.lost] == [True, True]
+    assert bench.find() == [25, 25]
+    assert len(bench.lost) == 2  # and not once more
 
 
 def test_on_data_loss_stop_ends_the_run_again_and_again():

@@ -193,6 +193,6 @@ class StrictLoop:
     def left(self) -> list[str]:
         """What is not over, and should be at the end."""
         gate = self.gate
-        names = ("_held", "_let_go", "_in_lanes", "_too_many")
+        names = ("_held", "_let_go", "_in_lanes", "_too_many", "_unread")
         found = [name for name in names if getattr(gate, name)]
         return [*found, *(["keys"] if gate.keys else [])]

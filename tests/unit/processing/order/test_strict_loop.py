@@ -210,6 +210,7 @@ def test_a_copy_that_was_put_off_is_dropped_when_another_one_counts(few_at_hand)
     loop.turns(400, each=30_000)
     assert handler.of("a") == ["a0", "a1"]
     assert b"a" not in loop.gate.keys
+    assert not any(spot.room == BEHIND for spot in loop.gate._unread)
 
 
 def test_who_was_done_beside_a_slow_record_keeps_nobody_of_its_key_waiting(monkeypatch):
