@@ -1,6 +1,6 @@
 """One record's way, function by function: what an engine calls for a record, and not when idle.
 
-    PYTHONPATH=tests/engines .venv/bin/python bench/walk.py
+    PYTHONPATH=tests:tests/engines .venv/bin/python bench/walk.py
 
 Counted are distinct functions of redrive, in all threads, in the order in which they are first
 called. The record is fresh, its handler a plain function that returns. All parts are real but the

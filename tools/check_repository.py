@@ -5,12 +5,15 @@
 - Paths of somebody's machine.
 - An ignored lint or type error without its reason beside it (`-- why`).
 - A lock file of uv's own format: `requirements.lock` is the only one, pip can read it too.
+- Private names of redrive in tests, benchmarks and examples, where the linter does not see them: as
+  they are imported, or as text for `setattr` and the like.
 
 Long Python files are named as something to look at, without failing.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -34,6 +37,14 @@ TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore\b(?P<rest>.*)")
 REASON = re.compile(r"(?:--|\N{EM DASH}|\N{EN DASH})\s*\w")
 LONG_FILE = 400
 
+OUTSIDE = ("tests", "bench", "examples")
+"""Folders of code that uses redrive as others do."""
+INSIDE = ("tests", "simulation")
+"""Except this one: it puts itself in the place of what modules use."""
+PRIVATE = re.compile(r"(?:redrive(?:\.\w+)*\.)?_[A-Za-z]\w*")
+ACCESS = ("delattr", "getattr", "hasattr", "object", "setattr")
+"""Python's, pytest's and mock's functions that are given a name as text."""
+
 
 def problems_in(path: Path, text: str) -> Iterator[str]:
     """Each problem of one file, with its place."""
@@ -42,6 +53,28 @@ def problems_in(path: Path, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), start=1):
         for problem in _problems_in_line(line, python=path.suffix == ".py"):
             yield f"{path}:{number}: {problem}"
+    if path.suffix == ".py" and path.parts[0] in OUTSIDE and path.parts[:2] != INSIDE:
+        for number, name in _private_names(text):
+            yield f"{path}:{number}: private name {name!r}; use what redrive shows to all"
+
+
+def _private_names(text: str) -> Iterator[tuple[int, str]]:
+    """Private names in imports and in texts that name something, with their lines."""
+    for node in ast.walk(ast.parse(text)):
+        names: list[object] = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "redrive":
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.Call) and _last_name(node.func) in ACCESS:
+            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+        for name in names:
+            if isinstance(name, str) and PRIVATE.fullmatch(name):
+                yield getattr(node, "lineno", 0), name
+
+
+def _last_name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _problems_in_line(line: str, *, python: bool) -> Iterator[str]:

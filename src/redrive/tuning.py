@@ -257,6 +257,9 @@ memory. Smaller: large records are read in short steps."""
 START_PATIENCE: Final = 15.0
 """Seconds that a start waits for a broker. Larger: a wrong address is reported late. Smaller: a
 broker that restarts is taken for a wrong address."""
+DOCTOR_PATIENCE: Final = 4.0
+"""Seconds that `redrive doctor` waits for a broker: somebody sits there. Larger: a wrong address is
+reported late. Smaller: a busy broker is taken for a wrong address."""
 MEMBERS_GONE_WITHIN: Final = 60.0
 """Seconds in which stopped workers leave the group. Larger: a worker that runs is reported late.
 Smaller than a session (45 s): one that was stopped is taken for one that runs."""

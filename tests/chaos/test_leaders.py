@@ -49,7 +49,10 @@ class Spread(World):
             return
         new = NewTopic(topic, partitions, replica_assignment=[[node] for node in self.nodes])
         self.admin.client.create_topics([new])[topic].result(30)
-        self.admin.wait_until("the topic", lambda: self.topics._usable(topic, partitions))
+        self.admin.wait_until("the topic", lambda: self.is_usable(topic, partitions))
+
+    def is_usable(self, topic: str, partitions: int) -> bool:
+        return self.log.partitions(topic) == partitions and not self.log.leaderless([topic])
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ def test_a_broker_out_of_three_is_killed(
     three_brokers, redrive_prefix, tmp_path, monkeypatch, delivery
 ):
     monkeypatch.syspath_prepend(str(tmp_path))
-    world = World(three_brokers.bootstrap, tmp_path, redrive_prefix)
-    world.admin._patience = 120  # an orphaned transaction ends by its time-out, a minute
+    # An orphaned transaction ends by its time-out, a minute.
+    world = World(three_brokers.bootstrap, tmp_path, redrive_prefix, patience=120)
     options = f'delivery={delivery!r}, concurrency=8, retry=RetryPolicy("500ms")'
     target = world.app(FAILING_ONCE.format(options=options, seconds=0.005), partitions=6)
     world.create(world.topic("out"), 6)

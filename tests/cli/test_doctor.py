@@ -10,7 +10,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.cli import doctor_machine
 from redrive.cli.doctor_database import clock_finding
 from redrive.cli.doctor_kafka import retention_findings, topic_findings
 from redrive.cli.doctor_machine import check_jars, check_java, check_python
@@ -255,7 +254,7 @@ def test_no_java(monkeypatch, tmp_path):
 
 
 def test_java_is_not_missed_where_there_is_no_spark(monkeypatch):
-    monkeypatch.setattr(doctor_machine, "_installed", lambda _: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert check_java().verdict == check_jars().verdict == "not checked"
 
 

@@ -11,7 +11,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -301,16 +303,33 @@ def test_a_worker_gets_its_options(redrive, shop, monkeypatch):
     ]
 
 
+def around_spark(monkeypatch, module):
+    """Has a run do nothing but start its queries."""
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl=None))
+    monkeypatch.setattr("redrive.engines.preflight.check", lambda *_, **__: None)
+    monkeypatch.setattr(module, "start_spark", lambda *_, **__: spark)
+    monkeypatch.setattr(module, "ended", nullcontext)
+    monkeypatch.setattr(module, "follow", lambda *_: None)
+    monkeypatch.setattr(module, "summary", lambda *_: ())
+
+
 @pytest.mark.parametrize("engine", ["spark", "worker"])
 def test_both_engines_log_as_they_are_asked_to(redrive, shop, monkeypatch, engine):
     asked = []
     module = sys.modules["redrive.cli.run"]  # whose function has its name
     monkeypatch.setattr(module, "log_to_stderr", lambda **how: asked.append(how))
     monkeypatch.setattr(worker_process, "run_worker", lambda *_: None)
-    monkeypatch.setattr(module, "_run", lambda *given: asked.append(given[-1].logs))
+    around_spark(monkeypatch, module)
+    monkeypatch.setattr(
+        "redrive.engines.spark.queries.start",
+        lambda *_, log_level, log_format, **__: asked.append(
+            {"log_level": log_level, "log_format": log_format}
+        ),
+    )
     how = {"log_level": "debug", "log_format": "json"}
-    redrive("run", shop(), "--engine", engine, "--log-level", "debug", "--log-format", "json")
-    redrive("run", shop(), "--engine", engine)
+    run = ("run", shop(), "--engine", engine, "--bootstrap", "127.0.0.1:9")
+    redrive(*run, "--log-level", "debug", "--log-format", "json")
+    redrive(*run)
     usual = {"log_level": "info", "log_format": "text"}
     # On Spark also the Python processes in which handlers run.
     assert asked == ([how, how, usual, usual] if engine == "spark" else [how, usual])

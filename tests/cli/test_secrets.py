@@ -58,7 +58,7 @@ def said(redrive, shop, monkeypatch, caplog) -> Callable[..., str]:
     """Runs a command that fails; gives all that anybody could see of it."""
     monkeypatch.setattr(Admin.__init__, "__kwdefaults__", {"patience": 0.1})
     monkeypatch.setattr(preflight, "START_PATIENCE", 0.1)
-    monkeypatch.setattr(doctor_kafka, "_PATIENCE", 0.1)
+    monkeypatch.setattr(doctor_kafka, "DOCTOR_PATIENCE", 0.1)
 
     def run(command: str, **settings: object) -> str:
         caplog.clear()

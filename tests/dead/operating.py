@@ -52,7 +52,7 @@ class World:
             take_over=lambda: self.broker.take_over(found.topic),
             topics=self.broker,
             clock=self.sim.clock,
-            wait=self._wait,
+            wait=self.wait,
             progress=self.broker.progress(self.app.name),
         )
         return Operator(found, means, by)
@@ -60,7 +60,7 @@ class World:
     def take_over(self):
         return self.broker.take_over(self.letters.topic)
 
-    def _wait(self, seconds):
+    def wait(self, seconds):
         self.waits.append(seconds)
         self.sim.advance(self.step)
         self.on_wait()

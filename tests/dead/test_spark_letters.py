@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import letters as foreign
+import privates
 import pytest
 
 from redrive.config import load_settings
@@ -206,11 +207,11 @@ def test_no_plan_that_spark_shows_has_the_password_in_it(
     KafkaTopics(mine).create(f"{redrive_prefix}.dead", 1, {})
     letters = open_letters(None, mine, topic=f"{redrive_prefix}.dead")
     spark = SparkLetters(spark_session, letters, mine)
-    rows = spark._rows("groups", spark.plan(), None)
+    rows = spark.rows("groups", spark.plan(), None)
     password = mine.security.password.reveal()
-    modes = spark_session._jvm.org.apache.spark.sql.execution.ExplainMode
+    modes = privates.jvm(spark_session).org.apache.spark.sql.execution.ExplainMode
     for mode in ("simple", "extended", "formatted", "cost", "codegen"):
-        shown = rows._jdf.queryExecution().explainString(modes.fromString(mode))
+        shown = privates.execution_of(rows).explainString(modes.fromString(mode))
         assert "redrive-dead-groups" in shown
         assert password not in shown
     assert spark.groups()[0] == []

@@ -48,8 +48,12 @@ class Driver:
             raise AssertionError(f"the run ended with {code}:\n{self.output()[-3000:]}")
 
     def stop(self) -> None:
-        self._process.terminate()
+        self.terminate()
         self.wait(60)
+
+    def terminate(self) -> None:
+        """The signal to end, without waiting for the end."""
+        self._process.terminate()
 
     def kill(self) -> None:
         """The whole tree at once, as a machine that loses its power."""

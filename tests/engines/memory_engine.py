@@ -25,7 +25,6 @@ from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task import Task
 from redrive.engines.spark.task_report import SliceReport
 from redrive.engines.words import LaneName
-from redrive.errors import PublishError
 from redrive.kafka.errors import NoLeaderError
 from redrive.kafka.room import Room
 from redrive.kafka.transactional_producer import FencedError
@@ -84,7 +83,7 @@ class MemoryLog:
         }
 
     def names(self, prefix: str = "") -> list[str]:
-        return [name for name in self._broker._topics if name.startswith(prefix)]
+        return self._broker.names(prefix)
 
     def topic_id(self, topic: str) -> str:
         return self._broker.topic_id(topic)
@@ -129,20 +128,13 @@ class MemoryTransactions:
     """A transactional producer: all or nothing, and the newest of one id fences the others."""
 
     def __init__(self, broker: MemoryBroker, app: App) -> None:
-        self._broker = broker
+        self._owner = broker.take_over(app.name)
         self._progress = broker.progress(app.name)
         self.room = Room()
         self.commits: list[tuple[list[Write], dict[TopicPartition, Position]]] = []
 
     def commit(self, writes: Sequence[Write], positions: Mapping[TopicPartition, Position]) -> None:
-        logs = [log for topic in self._broker._topics.values() for log in topic.logs]
-        before = [len(log.offsets) for log in logs]
-        try:
-            self._broker.publish(writes)
-        except PublishError:
-            for log, count in zip(logs, before, strict=True):  # their offsets are used up
-                del log.offsets[count:], log.stored[count:]
-            raise
+        self._owner.commit(writes, {})
         self._progress.commit(positions)
         bare = {place: without_notes(position) for place, position in positions.items()}
         self.commits.append((list(writes), bare))
@@ -183,7 +175,7 @@ class MemoryTask(Task):
 
     transactions: MemoryTransactions
 
-    def _producer(self, place: TopicPartition) -> Any:
+    def producer(self, place: TopicPartition) -> Any:
         return self.transactions
 
 

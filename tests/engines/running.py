@@ -127,6 +127,8 @@ class World:
         folder: Path,
         prefix: str,
         security: SecurityArguments | None = None,
+        *,
+        patience: float = 60,
     ) -> None:
         self.bootstrap = bootstrap
         self.folder = folder
@@ -134,9 +136,9 @@ class World:
         self.settings: Settings = load_settings(
             {"bootstrap": bootstrap, "security": security or {}}, environ={}
         )
-        self.admin = Admin(self.settings, patience=60)
+        self.admin = Admin(self.settings, patience=patience)
         self.topics = KafkaTopics(self.settings, admin=self.admin)
-        self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=60)
+        self.log = KafkaLog(self.settings, f"{prefix}.reader", admin=self.admin, patience=patience)
         self.publisher = KafkaPublisher(self.settings)
         self._notes = folder / "notes.jsonl"
         self._notes_read = 0

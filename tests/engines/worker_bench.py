@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import privates
 from confluent_kafka import KafkaError, KafkaException
 
 from redrive import App
@@ -70,7 +71,7 @@ class Message:
 
 
 def end_of_partition(offset: int) -> Message:
-    return Message(offset, error=KafkaError._PARTITION_EOF)
+    return Message(offset, error=privates.PARTITION_EOF)
 
 
 class FakeConsumer:
@@ -83,7 +84,7 @@ class FakeConsumer:
         self.paused: list[bool] = []
         self.failing = False
         self._rest: list[Message] = []
-        self._on_commit: Any = None
+        self.on_commit: Any = None
 
     def put(self, *messages: Message) -> None:
         self.inbox.append(list(messages))
@@ -124,7 +125,7 @@ class FakeConsumer:
             raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
         self.commits += [(one.offset, without_topic(one)) for one in offsets]
         if asynchronous:
-            self._on_commit(None, offsets)
+            self.on_commit(None, offsets)
         return offsets
 
 
@@ -166,6 +167,9 @@ class Bench:
         self.start = Position(0)
         self.outage: BaseException | None = None
         self.postponed: list[TopicPartition] = []
+        self.start_offsets: Any = SimpleNamespace(  # as much of it as is used
+            fence_off=lambda _: {}, find=self._find
+        )
         self.meanwhile: Callable[[], None] = lambda: None
         self.assignment = Assignment(
             app=app,
@@ -173,9 +177,7 @@ class Bench:
             scope=self.scope,
             dispatcher=self.dispatcher,
             delivering=self.delivering,
-            start_offsets=SimpleNamespace(  # type: ignore[arg-type]  # -- as much of it as is used
-                fence_off=lambda _: {}, find=self._find
-            ),
+            start_offsets=self.start_offsets,
             counting=self.counting,
             rooms=Rooms(app, None, None, 1),  # type: ignore[arg-type]  # -- the order is not strict
             revoke_wait=0,
@@ -197,7 +199,7 @@ class Bench:
             options=Options(**options),
             on_gone=self.gone.append,
         )
-        self.consumer._on_commit = lambda error, answered: commits.on_commit(
+        self.consumer.on_commit = lambda error, answered: commits.on_commit(
             error, answered, self.assignment.partitions
         )
         self.executor = InlineExecutor(self.scope, Resources(app))

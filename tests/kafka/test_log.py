@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from time import monotonic
+from types import SimpleNamespace
+
 import pytest
 from mock_cluster import MockCluster
 
 from redrive.config import load_settings
+from redrive.kafka import log as kafka_log
+from redrive.kafka.config import make_handle
 from redrive.kafka.errors import BrokerError
-from redrive.kafka.log import KafkaLog, _Reader
+from redrive.kafka.log import KafkaLog
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.record import TopicPartition, Write
 
@@ -110,10 +115,13 @@ def test_nobody_there_is_a_clear_error(nowhere):
 
 
 class Silent:
-    """A consumer that never hears anything, as some do after an outage."""
+    """A consumer that never hears anything, as some do after an outage; it takes its time."""
 
     def __init__(self) -> None:
         self.closed = False
+        self.waited = 0.0
+
+    def list_topics(self, _topic, timeout): ...
 
     def assign(self, _places):
         pass
@@ -122,7 +130,7 @@ class Silent:
         pass
 
     def poll(self, _seconds):
-        return None
+        self.waited += 20
 
     def close(self):
         self.closed = True
@@ -149,15 +157,20 @@ def test_a_range_whose_broker_is_away_keeps_no_other_from_being_read():
     silent.close()
 
 
-def test_a_consumer_that_heard_nothing_is_not_used_again(settings, admin, place, publish):
-    log = KafkaLog(settings, "silent", admin=admin, patience=0)
+def test_a_consumer_that_heard_nothing_is_not_used_again(
+    settings, admin, place, publish, monkeypatch
+):
     silent = Silent()
-    log._idle.append(_Reader(silent, {place.topic}))
+    made = [silent]  # the first; all others are real
+    monkeypatch.setattr(
+        kafka_log, "make_handle", lambda *given: made.pop() if made else make_handle(*given)
+    )
+    clock = SimpleNamespace(monotonic=lambda: monotonic() + silent.waited)
+    monkeypatch.setattr(kafka_log, "time", clock)
+    log = KafkaLog(settings, "silent", admin=admin, patience=20)
     publish(place, b"here")
     with pytest.raises(BrokerError, match="nothing could be read at offset 0"):
         log.read(place, 0, 1)
     assert silent.closed
-    patient = KafkaLog(settings, "silent", admin=admin, patience=20)
-    patient._idle = log._idle
-    assert [record.value for record in patient.read(place, 0, 1)] == [b"here"]
-    patient.close()
+    assert [record.value for record in log.read(place, 0, 1)] == [b"here"]
+    log.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import privates
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from mock_cluster import MockCluster
@@ -16,7 +17,7 @@ from redrive.engines.spark.frames.chunks import Chunk
 from redrive.engines.spark.frames.refused_rows import RefusedRows
 from redrive.engines.spark.frames.writers import FlushWriter
 from redrive.errors import ConfigurationError, PublishError
-from redrive.kafka.handover import Outlet
+from redrive.kafka.config import make_handle
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
@@ -308,15 +309,21 @@ class Ended:
     """A producer after a fatal error that nobody has polled for: its errors have no fatal flag."""
 
     def produce(self, *_, **__):
-        raise KafkaException(KafkaError(KafkaError._FATAL, "Unable to produce message"))
+        raise KafkaException(KafkaError(privates.FATAL, "Unable to produce message"))
+
+    def list_topics(self, *_, **__): ...
 
     def __len__(self):
         return 0
 
 
-def test_a_write_that_an_ended_producer_refuses_is_nobodys_fault(settings, log, place):
+def test_a_write_that_an_ended_producer_refuses_is_nobodys_fault(settings, log, place, monkeypatch):
     publisher = KafkaPublisher(settings)
-    publisher._outlets[False] = Outlet(Ended())
+    made = [Ended()]  # the first; all others are real
+    monkeypatch.setattr(
+        "redrive.kafka.publisher.make_handle",
+        lambda *given: made.pop() if made else make_handle(*given),
+    )
     with pytest.raises(PublishError, match="the producer failed fatally") as caught:
         publisher.publish([Write(place.topic, None, b"1")])
     assert caught.value.outage
@@ -330,9 +337,19 @@ def test_a_setting_that_librdkafka_does_not_know(redrive_stack, place):
         publisher.publish([Write(place.topic, None, b"v")])
 
 
-def test_no_producer_is_made_before_it_is_needed(nowhere):
+def test_no_producer_is_made_before_it_is_needed(nowhere, monkeypatch):
+    made = []
+
+    def make(*given):
+        made.append(make_handle(*given))
+        return made[-1]
+
+    monkeypatch.setattr("redrive.kafka.publisher.make_handle", make)
     publisher = KafkaPublisher(nowhere)
-    assert publisher._outlets == {}
+    assert publisher.not_allowed is None
+    assert made == []
+    assert publisher.hand_over([]).outstanding == 0
+    assert len(made) == 1
     publisher.close()
 
 

@@ -8,14 +8,17 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+import privates
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from running import wait_for_markers
 
 from redrive import failpoints
 from redrive.errors import PublishError
-from redrive.kafka import room, transactional_producer
+from redrive.kafka import transactional_producer
+from redrive.kafka.config import consumer_config, make_handle
 from redrive.kafka.progress import KafkaProgress
+from redrive.kafka.room import Room
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.kafka.transactional_producer import (
     FencedError,
@@ -58,7 +61,8 @@ class Setup:
 @pytest.fixture(autouse=True)
 def _nothing_learnt(monkeypatch) -> None:
     """A process learns how much a transaction takes: not from one test to the next."""
-    monkeypatch.setattr(room, "_rooms", {})
+    learnt = Room()
+    monkeypatch.setattr(transactional_producer, "room_of", lambda _: learnt)
 
 
 @pytest.fixture
@@ -179,7 +183,9 @@ def test_whoever_takes_over_before_smaller_batches_are_tried_is_not_fenced_off_b
 
 def test_a_member_of_the_group_has_a_producer_of_smaller_batches_from_then_on(setup, small):
     writes = [Write(small, None, b"%d" % number + b"x" * 500, (), 1) for number in range(100)]
-    word = setup.producer()._membership  # that nobody is in the group: so it is here
+    consumer = make_handle(Consumer, consumer_config(setup.settings, setup.prefix))
+    word = consumer.consumer_group_metadata()  # that nobody is in the group: so it is here
+    consumer.close()
     producer = TransactionalProducer(setup.settings, setup.prefix, setup.source, member=True)
     first = producer.outlet
     for number in range(3):
@@ -234,7 +240,7 @@ def test_a_transaction_that_takes_longer_than_its_time_out_is_no_rival(setup, mo
     options = {"transaction.timeout.ms": 1000}
     setup.settings = replace(setup.settings, librdkafka=options)
     with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "_hit", wait)
+        patch.setattr(failpoints, "hit", wait)
         with pytest.raises(TransactionError, match="which has been open for more than 1 s"):
             setup.commit(setup.producer(), 0)
     setup.commit(setup.producer(), 0)
@@ -248,7 +254,7 @@ def test_those_after_one_that_was_too_late_are_smaller_for_a_while(setup, monkey
 
     def too_slow(*_: Any) -> None:
         ahead[0] += 50
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        raise KafkaException(KafkaError(privates.TIMED_OUT))
 
     monkeypatch.setattr(transactional_producer, "monotonic", lambda: monotonic() + ahead[0])
     producer.outlet.producer = Failing(real, "commit_transaction", too_slow)
@@ -273,6 +279,12 @@ class Failing:
         return partial(self._fails, real) if name == self._method else real
 
 
+class Killed(Failing):
+    """As a kill does it: nobody takes anything back, until the next owner comes."""
+
+    def abort_transaction(self, _seconds: float) -> None: ...
+
+
 def before(_real: Callable[..., Any], *_arguments: Any) -> None:
     raise KeyboardInterrupt("killed")
 
@@ -287,12 +299,10 @@ def after(real: Callable[..., Any], *arguments: Any) -> None:
     "method",
     ["begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction"],
 )
-def test_killed_anywhere_it_is_all_or_nothing(setup, monkeypatch, method, when):
+def test_killed_anywhere_it_is_all_or_nothing(setup, method, when):
     setup.commit(setup.producer(), 0)
     killed = setup.producer()
-    killed.outlet.producer = Failing(killed.outlet.producer, method, when)
-    # As a kill does it: nobody takes anything back, until the next owner comes.
-    monkeypatch.setattr(killed, "_abort", lambda: None)
+    killed.outlet.producer = Killed(killed.outlet.producer, method, when)
     with pytest.raises(KeyboardInterrupt):
         setup.commit(killed, 1)
     setup.producer()

@@ -16,8 +16,11 @@ from relaying import InThread, Post, Process, grow_limit, wait_for
 
 from redrive.config import load_settings
 from redrive.errors import ConfigurationError, LedgerError
+from redrive.kafka.admin import Admin
+from redrive.kafka.errors import NotAllowedError
 from redrive.kafka.topic_admin import KafkaTopics
-from redrive.ledger.admission import DEFAULT_LIMIT, Admission, Takes, out_of_reach
+from redrive.ledger import admission
+from redrive.ledger.admission import out_of_reach
 from redrive.ledger.held_back import Taken
 from redrive.ledger.names import BUCKETS
 from redrive.ledger.outbox import Outbound, aggregate_number
@@ -200,7 +203,11 @@ def test_rows_do_not_wait_for_one_that_their_batch_was_refused_for(
     topic = redrive_topic("compacted")
     settings = load_settings({"bootstrap": redrive_stack.bootstrap}, environ={})
     KafkaTopics(settings).configure(topic, {"cleanup.policy": "compact"})
-    monkeypatch.setattr(Admission, "_settings", lambda self, topic: {})
+
+    def refuse(*_):
+        raise NotAllowedError("may not see them")
+
+    monkeypatch.setattr(admission, "topic_settings", refuse)
     publishing = Publishing(settings, 20)
     taken = [Taken(n, Write(topic, None if n in bad else b"%d" % n, b"v")) for n in range(10)]
     assert publishing.refusals(taken) == []
@@ -447,15 +454,13 @@ def test_rivals_insert_while_relays_publish(post, topic):
             assert mine == [*range(100)]
 
 
-def known(admission, topic):
-    admission._known[topic] = Takes(1, DEFAULT_LIMIT, compacted=False)
-
-
 def test_what_a_topic_does_not_acknowledge_is_taken_back_and_the_rest_is_durable(monkeypatch):
     cluster = MockCluster(brokers=2)
     cluster.create("healthy", 1)
     cluster.create("sick", 2)
-    monkeypatch.setattr(Admission, "learn", known)  # such a cluster answers no administrator
+    # Such a cluster answers no administrator.
+    monkeypatch.setattr(Admin, "topic", lambda _admin, _topic: partitions((node(1), [1])))
+    monkeypatch.setattr(admission, "topic_settings", lambda _admin, _topic: {})
     publishing = Publishing(load_settings({"bootstrap": cluster.bootstrap}), patience=1)
     taken = [
         Taken(number, Write(topic, b"k", b"%d" % number))
@@ -493,11 +498,13 @@ class Slow:
 
 def test_what_is_acknowledged_slowly_is_waited_for(monkeypatch):
     """Taken back, all of it would be published again, for ever, and the topic held for nothing."""
-    publishing = Publishing(load_settings({"bootstrap": "nowhere:9"}), patience=10)
     slow = Slow(patience=10)
+    publisher = SimpleNamespace(hand_over=lambda _writes: slow)
+    monkeypatch.setattr("redrive.ledger.publishing.KafkaPublisher", lambda _settings: publisher)
+    publishing = Publishing(load_settings({"bootstrap": "nowhere:9"}), patience=10)
     clock = SimpleNamespace(monotonic=lambda: slow.now)
     monkeypatch.setattr("redrive.ledger.publishing.time", clock)
-    publishing._on_the_way.append((slow, []))
+    publishing.hand_over([], lambda: None)
     assert publishing.settle(lambda: None, lambda: False) == []
     assert slow.outstanding == 0
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -15,11 +16,11 @@ import pytest
 from sides import PATIENCE, Make, effects, inserting, join, known, shop, waits_for_a_rival
 
 from redrive import Retry, RetryPolicy, header
-from redrive.delivery.units import Units
 from redrive.errors import PublishError
 from redrive.guarantees import GUARANTEES, WITH_DATABASE
 from redrive.ledger.inbox import Inbox
 from redrive.ledger.names import lock_class
+from redrive.tuning import EXPIRE_EVERY
 
 INBOX = tuple(word for word, each in GUARANTEES.items() if each.inbox)
 
@@ -259,17 +260,15 @@ def test_units_take_ids_in_one_order(make: Make, monkeypatch) -> None:
 def test_old_ids_are_forgotten_by_whoever_works_and_by_one_at_a_time(
     make: Make, connection, other, monkeypatch
 ) -> None:
-    side = make(inserting(id=header("id"))(shop()))
-    units = side.runner._scope.units
-    assert isinstance(units, Units)
-    units._inbox_ttl = 3600 * 1000
+    side, ahead = make(inserting(id=header("id"))(shop(inbox_ttl="1h"))), [0.0]
+    monkeypatch.setattr("redrive.delivery.units.monotonic", lambda: monotonic() + ahead[0])
     side.send(("old", "old"))
     side.run()
     connection.execute("update redrive.inbox set at = now() - interval '2 hours'")
     connection.commit()
 
     def work(name: str) -> None:
-        units._expire_at = 0.0
+        ahead[0] += EXPIRE_EVERY
         side.send((name, name))
         side.run()
 

@@ -8,6 +8,7 @@ import sys
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from redrive.local.waiting import wait_until
 from redrive.testing import fixtures
@@ -46,7 +47,8 @@ def test_topics_of_a_test_are_deleted_after_it_and_those_of_others_stay(
 ):
     kept = redrive_topic("orders")
     with fixtures.own_prefix("some test") as prefix:
-        fixtures._create_topic(redrive_stack.bootstrap, f"{prefix}.orders", 1, {})
+        admin.create_topics([NewTopic(f"{prefix}.orders", 1)])[f"{prefix}.orders"].result(30)
+        assert wait_until(lambda: f"{prefix}.orders" in admin.list_topics(timeout=30).topics, 30)
     assert wait_until(lambda: f"{prefix}.orders" not in admin.list_topics(timeout=30).topics, 30)
     assert kept in admin.list_topics(timeout=30).topics
 

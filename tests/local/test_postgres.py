@@ -57,9 +57,14 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
         postgres.binaries(None)
 
 
-def test_the_servers_do_not_see_the_callers_own_settings(monkeypatch):
+def test_the_servers_do_not_see_the_callers_own_settings(monkeypatch, tmp_path):
+    seen = {}
     monkeypatch.setenv("PGPORT", "1")
-    assert "PGPORT" not in postgres._environment()
+    monkeypatch.setattr(postgres, "unprivileged", lambda _: None)
+    monkeypatch.setattr(postgres.processes, "spawn", lambda *_, env, **__: seen.update(env))
+    postgres.Postgres(tmp_path, 1, tmp_path / "data", short_lived=True).spawn()
+    assert seen["PATH"] == os.environ["PATH"]
+    assert "PGPORT" not in seen
 
 
 def test_a_users_tables_are_not_in_the_ledgers_schema(redrive_database):

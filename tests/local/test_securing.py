@@ -19,7 +19,8 @@ from redrive.kafka.admin import Admin
 from redrive.kafka.errors import BrokerError
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topic_admin import KafkaTopics
-from redrive.local import securing
+from redrive.local import lifecycle, securing
+from redrive.local.plan import Plan
 from redrive.permissions import Permission
 from redrive.record import Write
 
@@ -32,6 +33,12 @@ def settings_of(given, folder: Path = Path("/nowhere")):
 def topic(redrive_secure_stack, redrive_prefix) -> str:
     KafkaTopics(settings_of(redrive_secure_stack.settings)).create(redrive_prefix, 1, {})
     return redrive_prefix
+
+
+def plan_of(stack) -> Plan:
+    plan = Plan.load(lifecycle.local_folder(stack.home))
+    assert plan is not None
+    return plan
 
 
 def may(topic: str, *operations: str) -> list[Permission]:
@@ -67,7 +74,7 @@ def test_passwords_and_certificates_that_are_not_its_own_are_refused(
     right = redrive_secure_stack.settings["security"]
     other = securing.Securing(tmp_path / "other")
     other.prepare()
-    mutual = redrive_secure_stack._plan.tls_bootstrap
+    mutual = plan_of(redrive_secure_stack).tls_bootstrap
     for wrong in (
         {"security": {**right, "password": "guessed"}},
         {"security": {**right, "ca": str(other.ca)}},
@@ -84,7 +91,7 @@ def test_passwords_and_certificates_that_are_not_its_own_are_refused(
 
 def test_the_ports_for_certificates_let_nobody_else_in(redrive_secure_stack):
     """Neither clients nor whoever would play the controller's peer."""
-    (broker,) = redrive_secure_stack._plan.brokers
+    (broker,) = plan_of(redrive_secure_stack).brokers
     trusting = ssl.create_default_context(cafile=redrive_secure_stack.settings["security"]["ca"])
 
     def answer(port: int) -> bytes:

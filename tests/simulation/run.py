@@ -277,9 +277,8 @@ class Run:
             self.history.fail("died", f"thread {death.thread} by {death.error!r}")
 
     def _look_at_memory(self) -> None:
-        for place in self.places:
-            assignment = getattr(place.worker, "_assignment", None)
-            for each in list(assignment.partitions.values()) if assignment is not None else ():
+        for worker in [place.worker for place in self.places if place.worker is not None]:
+            for each in list(worker.assignment.partitions.values()):
                 if each.in_flight > self.plan.max_in_flight + 100:
                     self.history.fail("memory", f"{each.in_flight} records of {each.place}")
 
@@ -301,7 +300,7 @@ class Run:
     def _stop(self, fault: Fault) -> None:
         worker = self._place(fault).worker
         if worker is not None:
-            worker._stopping.set()
+            worker.lifecycle.stopping.set()
 
     def _suspend(self, fault: Fault) -> None:
         self._place(fault).process.suspended_until = self.world.now + fault.seconds
@@ -383,7 +382,7 @@ class Run:
             if fault.which % 2 or place.worker is None:
                 place.kill()
             else:
-                place.worker._stopping.set()
+                place.worker.lifecycle.stopping.set()
 
     def _outage(self, fault: Fault) -> None:
         """What handlers depend on goes away."""

@@ -32,7 +32,16 @@ ALLOWED = {
 }
 
 
+PRIVATE = {
+    "imported": "from redrive.kafka.log import _Reader",
+    "replaced": "patch.setattr(worker, '_run', None)",
+    "replaced by its path": "patch.setattr('redrive.topics._of', None)",
+    "read": "getattr(worker, '_run')",
+}
+
+
 def check(root: Path, name: str, text: str) -> tuple[int, str]:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).write_text(text + "\n", "utf-8")
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     ended = subprocess.run(
@@ -55,6 +64,27 @@ def test_allowed(tmp_path: Path) -> None:
     code, output = check(tmp_path, "module.py", "\n".join(ALLOWED.values()))
 
     assert (code, output) == (0, "1 files: nothing that must not be here.\n")
+
+
+@pytest.mark.parametrize("text", PRIVATE.values(), ids=PRIVATE)
+def test_private_names_are_for_redrive_itself(tmp_path: Path, text: str) -> None:
+    code, output = check(tmp_path, "tests/unit/test_topics.py", text)
+
+    assert code == 1
+    assert output.startswith("tests/unit/test_topics.py:1: private name ")
+
+
+@pytest.mark.parametrize("name", ["src/redrive/topics.py", "tests/simulation/patching.py"])
+def test_so_they_are_for_the_simulation_which_stands_in_for_modules(
+    tmp_path: Path, name: str
+) -> None:
+    assert check(tmp_path, name, "\n".join(PRIVATE.values()))[0] == 0
+
+
+def test_names_of_pythons_own_kind_are_anybodys(tmp_path: Path) -> None:
+    text = "from redrive.topics import apply\npatch.setattr(Admin.__init__, '__kwdefaults__', {})"
+
+    assert check(tmp_path, "tests/test_admin.py", text)[0] == 0
 
 
 def test_another_lock_file_is_refused(tmp_path: Path) -> None:

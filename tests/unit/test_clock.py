@@ -119,7 +119,6 @@ def test_a_parked_record_is_due_by_the_clock_which_others_have_too() -> None:
 def test_the_machines_clock_knows_by_how_much_it_was_set(
     by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WallClock, "_moved", WallClock._moved)
     clock, now = WallClock(), time.time_ns
     before, was_set = steady(clock), clock.was_set()
     monkeypatch.setattr(time, "time_ns", lambda: now() + by * 1_000_000)

@@ -36,6 +36,10 @@ class Project:
         (self.folder / f"{self.module}.py").write_text(text)
         (self.folder / f"{self.helper}.py").write_text(f'TOPIC = "{topic}"\n')
 
+    def forget(self) -> None:
+        """As in a process that has imported nothing of it."""
+        sources.forget([self.module, self.helper])
+
     def spec(self) -> Spec:
         """What the driver tells its workers, now."""
         return Spec(
@@ -52,12 +56,10 @@ class Project:
 @pytest.fixture
 def project(tmp_path, monkeypatch, request) -> Project:
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sources, "_made_of", {})
     made = Project(tmp_path, f"{abs(hash(request.node.name)):x}")
     made.write()
     yield made
-    for name in (made.module, made.helper):
-        sys.modules.pop(name, None)
+    made.forget()
 
 
 def test_an_app_that_has_not_changed_is_imported_once(project):
@@ -94,14 +96,14 @@ def test_what_is_installed_is_left_alone(project, monkeypatch):
 
 def test_a_worker_that_has_run_an_older_text_runs_the_new_one(project):
     """As Spark's Python workers do, which live as long as the session."""
-    runtime.load(project.spec())
-    old = dict(sources._made_of)
     project.write("two")
     load_app(project.target)  # as the driver does
     spec = project.spec()
     # The worker: it has the modules, and what they were made of, from before.
-    sources._made_of.clear()
-    sources._made_of.update(old)
+    project.forget()
+    project.write("one")
+    assert runtime.load(project.spec()).name == "one"
+    project.write("two")
     assert runtime.load(spec, strict=True).name == "two"
 
 

@@ -26,10 +26,10 @@ from redrive.kafka.topic_admin import KafkaTopics
 from redrive.numbers import counted
 from redrive.record import TopicPartition, Write
 from redrive.topics import Plan, Problem, TopicPlan
+from redrive.tuning import DOCTOR_PATIENCE
 
 _SINCE_TOPIC_IDS: Final = (2, 8)
 _METADATA_BYTES: Final = 4096
-_PATIENCE: Final = 4.0
 _HURRY: Final = {"socket.timeout.ms": 5000}  # somebody is waiting at a terminal
 _WEEK_MINUTES: Final = 7 * 24 * 60
 _KEPT_EVERY: Final = Spec.keep_every // 60_000
@@ -40,7 +40,7 @@ def check_kafka(
 ) -> Iterator[Finding]:
     """All findings; without a broker, the rest is reported as not checked."""
     settings = replace(settings, librdkafka={**_HURRY, **settings.librdkafka})
-    admin = Admin(settings, patience=_PATIENCE)
+    admin = Admin(settings, patience=DOCTOR_PATIENCE)
     try:
         cluster = admin.ask(
             "describe the cluster",

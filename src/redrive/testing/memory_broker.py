@@ -265,7 +265,10 @@ class MemoryBroker:
             return MemoryOwner(self, name, self._owners[name])
 
     def commit_as(self, name: str, epoch: int, writes: Sequence[Write]) -> None:
-        """Write all or nothing, for the owner of that id; behind each is a transaction marker."""
+        """Write all or nothing, for the owner of that id; behind it is a transaction marker.
+
+        The offsets of what was written in vain are used up.
+        """
         from redrive.kafka.transactional_producer import FencedError
 
         with self._lock:
@@ -279,12 +282,13 @@ class MemoryBroker:
             try:
                 self.publish(writes)
             except PublishError:
-                for (topic, number), (end, count) in before.items():
-                    self._topics[topic].logs[number].cut(end, count)
+                for (topic, number), (_, count) in before.items():
+                    self._topics[topic].logs[number].cut(count)
                 raise
-            for (topic, number), (end, _) in before.items():
-                log = self._topics[topic].logs[number]
-                log.end += log.end > end
+            finally:
+                for (topic, number), (end, _) in before.items():
+                    log = self._topics[topic].logs[number]
+                    log.end += log.end > end
 
     # How it is kept
 
@@ -447,8 +451,7 @@ class _PartitionLog:
                 return offset, at
         return None
 
-    def cut(self, end: int, count: int) -> None:
-        self.end = end
+    def cut(self, count: int) -> None:
         del self.offsets[count:], self.stored[count:]
 
 

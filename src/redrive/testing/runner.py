@@ -66,7 +66,7 @@ class Runner:
         self.units: Units | None = None
         if store is not None:
             tools = Tools(self._scope, app.guarantee, publisher, clock)
-            self.units = self._scope.units = Units(tools, store)
+            self.units = self._scope.units = Units(tools, store, inbox_ttl=app.inbox_ttl)
         self._delivery = FlushDelivery(publisher, clock, self._scope.sent_without_unit)
         self._dispatcher = Dispatcher(
             clock, app.concurrency, self._delivery.add, self._scope.guards

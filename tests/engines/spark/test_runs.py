@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import privates
+
 from redrive.engines.spark.slots import slots
 
 VERSION = """
@@ -37,7 +39,7 @@ def test_each_run_runs_the_app_as_it_is_and_leaves_nothing_behind(world, start):
 def test_the_slots_of_a_session_are_not_what_it_divides_shuffles_into(spark_session):
     context = spark_session.sparkContext
     there = context.defaultParallelism
-    conf = context._jsc.sc().conf()
+    conf = privates.java_context(spark_session).conf()
     conf.set("spark.default.parallelism", "200")
     try:
         assert (context.defaultParallelism, slots(spark_session)) == (200, there)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import privates
 import psutil
 
 from redrive.config import load_settings
@@ -40,8 +41,8 @@ def test_no_plan_of_a_secured_read_that_spark_shows_has_the_password_in_it(
     rows = reading.read(spark_session, mine, [Range(redrive_prefix, 0, 0, 0)], "shop")
     assert rows.collect() == []
     password = mine.security.password.reveal()
-    modes = spark_session._jvm.org.apache.spark.sql.execution.ExplainMode
+    modes = privates.jvm(spark_session).org.apache.spark.sql.execution.ExplainMode
     for mode in ("simple", "extended", "formatted", "cost", "codegen"):
-        shown = rows._jdf.queryExecution().explainString(modes.fromString(mode))
+        shown = privates.execution_of(rows).explainString(modes.fromString(mode))
         assert "kafka" in shown.lower()
         assert password not in shown

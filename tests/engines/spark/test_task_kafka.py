@@ -64,7 +64,7 @@ class Tasks:
 def _close_runtimes():
     """They would live as long as the process, as in a Python worker."""
     yield
-    for made in runtime._runtimes.pop_all():
+    for made in runtime.runtimes.pop_all():
         made.close()
 
 

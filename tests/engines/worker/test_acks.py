@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from redrive.engines.worker.counting import Times
 from redrive.record import Write
 
 COUNT = 300
 
 
-class LosesTheProcessor:
-    """Counts how long handlers take, in threads that get no further for a while after that."""
+@pytest.fixture
+def loses_the_processor(monkeypatch):
+    """Threads get no further for a while after they have counted how long handlers took."""
+    add_all = Times.add_all
 
-    def __init__(self, times):
-        self._times = times
-
-    def add(self, seconds, count=1):
-        self._times.add(seconds, count)
-
-    def add_all(self, seconds):
-        self._times.add_all(seconds)
+    def add_and_wait(times, seconds):
+        add_all(times, seconds)
         threading.Event().wait(0.01)
 
+    monkeypatch.setattr(Times, "add_all", add_and_wait)
 
+
+@pytest.mark.usefixtures("loses_the_processor")
 def test_of_a_key_one_record_is_under_way_whenever_acknowledgements_come(world, start):
     """Here they come after a handler has returned, and before its thread has said so."""
     target = world.app(
@@ -51,7 +53,6 @@ def test_of_a_key_one_record_is_under_way_whenever_acknowledgements_come(world, 
         partitions=1,
     )
     run = start(target)
-    run.worker._scope.times = LosesTheProcessor(run.worker._scope.times)
     topic = world.topic("in")
     world.publisher.publish([Write(topic, b"%d" % (n % 10), b"") for n in range(COUNT)])
     world.wait(run, "all", lambda: world.lag("in") == 0)

@@ -52,7 +52,7 @@ BROKEN = {
     "handlers": (PartitionProcessor, "end"),
     "delivery": (FlushDelivery, "pump"),
     "transactions": (TransactionBuffer, "cut"),
-    "looking": (LagMonitor, "_once"),
+    "looking": (LagMonitor, "look"),
     "assignment": (StartOffsets, "find"),
     "commits": (Commits, "on_commit"),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from redrive.record import Write
@@ -93,9 +95,7 @@ def test_one_that_comes_back_after_its_time_out_runs_nothing_more(world, start):
     run = start(target)
     world.wait(run, "all", lambda: world.lag("in") == 0)
     (lost,) = [
-        thread
-        for thread in run.worker.executor._threads
-        if thread.ident == world.notes()[0]["thread"]
+        thread for thread in threading.enumerate() if thread.ident == world.notes()[0]["thread"]
     ]
     (world.folder / "go").touch()
     lost.join(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from contextlib import contextmanager
 
 import psycopg
@@ -55,6 +56,13 @@ def away(broker, fault):
         broker.start()
 
 
+@pytest.fixture
+def threads():
+    """Those that began since, by name: other tests may have left some behind."""
+    before = {*threading.enumerate()}
+    return lambda: {each.name: each for each in threading.enumerate() if each not in before}
+
+
 def told(world, what):
     return [note["offset"] for note in world.notes() if note["what"] == what]
 
@@ -64,7 +72,7 @@ def test_a_signal_lets_what_runs_end_and_commits_exactly_that(world, drive):
     world.send("in", *[b"%d" % number for number in range(10)])
     run = drive(target)
     world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
-    run._process.send_signal(signal.SIGTERM)
+    run.terminate()
     world.wait(run, "its word", lambda: "stopping" in run.output())
     (world.folder / "go").touch()
     assert run.wait(60) == 0, run.output()
@@ -79,7 +87,7 @@ def test_a_handler_that_does_not_end_is_not_waited_for_longer_than_was_said(worl
     world.send("in", b"0", b"1", b"2")
     run = drive(target, "--drain", "500ms")
     world.wait(run, "two that run", lambda: len(told(world, "start")) == 2)
-    run._process.send_signal(signal.SIGTERM)
+    run.terminate()
     assert run.wait(60) == 0, run.output()
     assert run.output().count("3 records were not finished within 0.") == 1
     assert run.output().count("they run again") == 1  # logged once
@@ -99,9 +107,9 @@ def test_a_second_signal_ends_it_at_once(world, drive):
     world.send("in", b"0")
     run = drive(target)
     world.wait(run, "one that runs", lambda: bool(told(world, "start")))
-    run._process.send_signal(signal.SIGTERM)
+    run.terminate()
     world.wait(run, "its word", lambda: "stopping" in run.output())
-    run._process.send_signal(signal.SIGTERM)
+    run.terminate()
     assert run.wait(30) == 128 + signal.SIGTERM
 
 
@@ -131,7 +139,7 @@ def test_an_error_ends_the_process_also_while_a_handler_hangs(world, drive):
     world.send("in", b"0")
     run = drive(target, "--drain", "100ms", "--revoke-wait", "100ms")
     world.wait(run, "it hangs", lambda: bool(told(world, "start")))
-    run._process.send_signal(signal.SIGTERM)
+    run.terminate()
     assert run.wait(60) == 1, run.output()
     assert 'resource "client" could not be closed: ConnectionError: gone already' in run.output()
 
@@ -179,7 +187,7 @@ def test_a_stop_while_it_rejoins_waits_no_longer_either(world, start, redrive_st
         world.wait(run, "their ends", lambda: len(told(world, "end")) == 2)
         member = run.worker.member
         member.loop.ask(refuse_its_name)
-        world.wait(run, "it is left", lambda: member._end is not None)
+        world.wait(run, "it is left", lambda: member.is_ending)
         run.worker.stop(30)
         assert run.worker.await_termination(0)  # in order: it was asked to stop
     again = start(target, until="empty")
@@ -306,7 +314,9 @@ def test_that_an_async_handler_is_ended_is_nothing_against_its_record(
         assert connection.execute("select count(*) from redrive.inbox").fetchall() == [(0,)]
 
 
-def test_an_event_loop_that_a_handler_blocks_does_not_hold_up_the_end(world, start, caplog):
+def test_an_event_loop_that_a_handler_blocks_does_not_hold_up_the_end(
+    world, start, threads, caplog
+):
     hang = "while not Path(NOTES).with_name('go').exists(): time.sleep(0.01)"
     source = ENDED.format(delivery="at-least-once", dsn="", hang=hang)
     target = world.app(source.replace("database='', ", ""), partitions=1)
@@ -318,11 +328,13 @@ def test_an_event_loop_that_a_handler_blocks_does_not_hold_up_the_end(world, sta
     assert run.worker.left_behind
     assert "a handler blocks it" in caplog.text
     (world.folder / "go").touch()
-    run.worker.executor._thread.join(60)
+    loop = threads()["redrive-loop"]
+    loop.join(60)
+    assert not loop.is_alive()
 
 
 def test_a_resource_that_raises_when_it_is_closed_is_named_and_everything_else_is_closed(
-    world, start
+    world, start, threads
 ):
     target = world.app(
         """
@@ -342,8 +354,9 @@ def test_a_resource_that_raises_when_it_is_closed_is_named_and_everything_else_i
     world.send("in", b"0", b"1")
     run = start(target)
     world.wait(run, "both", lambda: world.lag("in") == 0)
+    assert "redrive-delivery" in threads()
     run.worker.stop(60)
     assert run.worker.ended.is_set()
     with pytest.raises(ResourceError, match='"client" could not be closed: ConnectionError: '):
         run.worker.check()
-    assert not run.worker._delivering._thread.is_alive()
+    assert "redrive-delivery" not in threads()

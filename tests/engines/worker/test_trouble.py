@@ -9,6 +9,8 @@ from guarantees import CommittedIsComplete, EveryRecordProcessed, FewDuplicates,
 from processing import HANDLER, processing
 from running import FAILING_ONCE
 
+from redrive.engines.worker import group_member
+from redrive.kafka.config import make_handle
 from redrive.record import Write
 
 NOTES = """
@@ -93,9 +95,9 @@ def _clean_often(world, broker):
 class Refusing:
     """The consumer, whose commits are refused for a while."""
 
-    def __init__(self, consumer, refusals):
+    def __init__(self, consumer):
         self._consumer = consumer
-        self.left = refusals
+        self.left = 0
 
     def commit(self, **arguments):
         if self.left:
@@ -107,16 +109,24 @@ class Refusing:
         return getattr(self._consumer, name)
 
 
-def test_refused_commits_are_tried_again_and_end_nothing(world, start, caplog):
+def test_refused_commits_are_tried_again_and_end_nothing(world, start, monkeypatch, caplog):
     target = world.app(NOTES.format(choices=""))
-    run = start(target)
-    commits = run.worker.member.commits
-    commits._consumer = Refusing(commits._consumer, 3)
+    made = []
+
+    def make(*given):
+        made.append(Refusing(make_handle(*given)))
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group_member, "make_handle", make)
+        run = start(target)
+    (consumer,) = made
+    consumer.left = 3
     world.send("in", *[b"%d" % number for number in range(100)])
     world.wait(run, "all", lambda: world.lag("in") == 0)
     assert run.worker.counting.commit_failures == 3
     assert "commits are accepted again" in caplog.text or "a commit was refused" in caplog.text
-    commits._consumer.left = 1000
+    consumer.left = 1000
     world.send("in", b"last")
     world.wait(run, "the last", lambda: "last" in handled(world))
     run.stop()  # with a commit that fails as the partitions go

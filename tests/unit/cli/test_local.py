@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from redrive import App, RetryPolicy
@@ -25,9 +27,10 @@ def add(redrive, monkeypatch):
             return {"bootstrap": "127.0.0.1:1", "security": {}}
 
     monkeypatch.setattr("redrive.loading.load_app", lambda target: app)
-    monkeypatch.setattr("redrive.local.lifecycle.plan_of", lambda home: None)
+    monkeypatch.setattr(
+        "redrive.local.lifecycle.plan_of", lambda home: SimpleNamespace(securing=None)
+    )
     monkeypatch.setattr("redrive.local.stacks.Stack", Stack)
-    monkeypatch.setattr("redrive.cli.local._shown", lambda plan, settings: {})
 
     def run(*arguments):
         answer = redrive("local", "user", "olga", *arguments, "--json")

@@ -25,7 +25,6 @@ def run(monkeypatch):
             sim.send("orders", '{"name": "alice"}', key=f"alice-{number}")
         sim.run()
         sim.steering.hold(Match(ids=("alice-7",)))
-        monkeypatch.setattr(parked, "_whose", lambda *_, **__: sim.steering)
         monkeypatch.setattr(parked, "open_steering", lambda *_: sim.steering)
         monkeypatch.setattr(parked, "load_app", lambda _target: app)
         yield lambda *args: CliRunner().invoke(parked.app, [*args]).output

@@ -19,10 +19,12 @@ def refuse(*_):
 
 
 @pytest.fixture
-def board(monkeypatch):
-    """A board of an app of which nothing can be had, as each asking fails unforeseen."""
+def make(monkeypatch):
+    """Makes a board of an app of which nothing can be had, as each asking fails unforeseen."""
+    made = []
     for module in (boards, sampling):
         monkeypatch.setattr(module, "CONSOLE_LOOK_EVERY", 0.001)
+    monkeypatch.setattr(boards, "past", refuse)
     log = SimpleNamespace(
         appended_since=refuse, names=refuse, partitions=refuse, close=lambda: None
     )
@@ -38,9 +40,19 @@ def board(monkeypatch):
         settings=SimpleNamespace(),
         close=lambda: None,
     )
-    made = Board(watched, Endpoints([]))
-    yield made
-    made.close()
+
+    def make(endpoints):
+        made.append(Board(watched, endpoints, "prometheus:9090"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def board(make):
+    return make(Endpoints([]))
 
 
 def after(times, then):
@@ -59,9 +71,8 @@ def after(times, then):
 def test_a_board_goes_on_looking_and_counting_whatever_goes_wrong(board, monkeypatch):
     looks, looked = after(3, refuse)
     counts, counted = after(3, refuse)
-    monkeypatch.setattr(board.sampler, "_look", looks)
+    monkeypatch.setattr(board.watched.log, "names", looks)
     monkeypatch.setattr(board.index, "refresh", counts)
-    monkeypatch.setattr(board.sampler, "_past", refuse)
     board.start()
     assert looked.wait(60)
     assert counted.wait(60)
@@ -70,9 +81,9 @@ def test_a_board_goes_on_looking_and_counting_whatever_goes_wrong(board, monkeyp
     assert "never thought of" in board.index_trouble
 
 
-def test_a_board_goes_on_when_what_runs_say_cannot_be_had(board, monkeypatch):
+def test_a_board_goes_on_when_what_runs_say_cannot_be_had(make):
     looks, looked = after(3, refuse)
-    monkeypatch.setattr(board.sampler, "_endpoints", SimpleNamespace(look=looks))
+    board = make(SimpleNamespace(look=looks, any=True))
     board.start()
     assert looked.wait(60)
     assert "never thought of" in board.sampler.flow.trouble

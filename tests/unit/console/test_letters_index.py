@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Event, Semaphore, Thread
+from threading import Event, Lock, Semaphore, Thread
 from types import SimpleNamespace
 
 import pytest
@@ -232,34 +232,40 @@ def test_before_it_is_known_what_was_done_nothing_is_said_of_it(monkeypatch):
 
 
 class Waited:
-    """A lock that says how many want to have it."""
+    """A lock that says how often somebody wanted it who does not wait for ever."""
 
-    def __init__(self, lock):
-        self._lock = lock
-        self.wanted = Semaphore(0)
+    wanted = Semaphore(0)
 
-    def acquire(self, **how):
+    def __init__(self):
+        self._lock = Lock()
+
+    def acquire(self, *, timeout):
         self.wanted.release()
-        return self._lock.acquire(**how)
+        return self._lock.acquire(timeout=timeout)
 
     def release(self):
+        self._lock.release()
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_):
         self._lock.release()
 
 
 def test_many_who_catch_up_at_once_read_once(monkeypatch):
     monkeypatch.setattr(letters_index, "CONSOLE_CATCH_UP_SECONDS", 60)
+    monkeypatch.setattr(letters_index, "Lock", Waited)
     world = World()
     world.counted()
     slow = Slow(world, monkeypatch)
-    lock = Waited(world.index._reading)
-    monkeypatch.setattr(world.index, "_reading", lock)
     threads = [Thread(target=world.index.catch_up) for _ in range(11)]
     threads[0].start()
     assert slow.asked.wait(60)
     for each in threads[1:]:
         each.start()
     for _ in threads:
-        assert lock.wanted.acquire(timeout=60)
+        assert Waited.wanted.acquire(timeout=60)
     slow.answers.set()
     for each in threads:
         each.join(60)

@@ -115,8 +115,14 @@ def test_one_visitor_cannot_take_the_places_of_all_others(console):
 def test_viewers_who_have_gone_are_not_counted(console):
     async def watch():
         index = SimpleNamespace(operation=lambda _name: None)
-        board = SimpleNamespace(name="shop", version=1, jobs=Jobs(), index=index)
-        stream = live._stream(console, board, ("alice", ""), "job", "nope")
+        asking = SimpleNamespace(
+            console=console,
+            request=SimpleNamespace(path_params={"part": "job"}, client=None),
+            visitor=SimpleNamespace(name="alice"),
+            fields={"name": ["nope"]},
+            board=SimpleNamespace(name="shop", version=1, jobs=Jobs(), index=index),
+        )
+        stream = (await live.events(asking)).body_iterator
         await anext(stream)
         during = dict(console.viewers)
         await stream.aclose()

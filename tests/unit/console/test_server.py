@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from redrive.console import views
 from redrive.console.access import COOKIE, Access, Proxy, Visitor
 from redrive.console.asking import Console
 from redrive.console.forms import DIGITS
 from redrive.console.server import server
-from redrive.console.views import _before
 from redrive.errors import ConfigurationError
 from redrive.secret import Secret
 from redrive.tuning import CONSOLE_BURST
@@ -207,11 +207,22 @@ def test_too_many_fields_are_a_sentence(ask):
         assert "too many fields" in text
 
 
-def test_where_a_page_goes_on_has_no_number_of_thousands_of_digits():
-    assert _before([f"0:{'9' * 5000},{'9' * 5000}:1,2:3,4:{'9' * DIGITS}"]) == {
-        2: 3,
-        4: int("9" * DIGITS),
-    }
+def test_where_a_page_goes_on_has_no_number_of_thousands_of_digits(monkeypatch):
+    asked = []
+
+    def latest(*_, before, **__):
+        asked.append(before)
+        return SimpleNamespace(found=[], before={})
+
+    monkeypatch.setattr(views, "latest", latest)
+    board = SimpleNamespace(
+        watched=SimpleNamespace(letters=SimpleNamespace(masks=False)),
+        index=SimpleNamespace(catch_up=lambda: None, known=None),
+    )
+    before = f"0:{'9' * 5000},{'9' * 5000}:1,2:3,4:{'9' * DIGITS}"
+    fields = {"before": [before]}
+    views.letters(SimpleNamespace(board=board, fields=fields, page=lambda *_, **__: None))
+    assert asked == [{2: 3, 4: int("9" * DIGITS)}]
 
 
 @pytest.mark.parametrize("role", ["read", "change"])

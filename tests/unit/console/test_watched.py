@@ -63,8 +63,17 @@ def test_who_resumes_a_job_of_the_page_means_the_letters_that_the_page_did(dead)
 
 
 def test_fields_are_named_for_apps_without_code_and_for_no_others(monkeypatch):
+    class Opened(Exception):
+        pass
+
+    def opened(apps, *_, **__):
+        raise Opened(*apps)
+
     monkeypatch.setenv("REDRIVE_BOOTSTRAP", "127.0.0.1:9")
-    [made] = commands._watched([], ["shop"], None, ["card.number", "email"])
+    monkeypatch.setattr("redrive.console.open_console", opened)
+    with pytest.raises(Opened) as caught:
+        commands.console(app_name=["shop"], masked=["card.number", "email"])
+    [made] = caught.value.args
     assert (made.app.masked, made.has_code) == (("card.number", "email"), False)
     with pytest.raises(ConfigurationError, match="--masked is for apps that --app-name names"):
         commands.console(targets=["shop:app"], masked=["card"])

@@ -132,7 +132,7 @@ class Slow:
         self._handles = handles
         monkeypatch.setattr("redrive.dead.running.monotonic", lambda: self.now)
         monkeypatch.setattr(Watch, "look", lambda _watch: self._look())
-        monkeypatch.setattr(world, "_wait", self._wait)
+        monkeypatch.setattr(world, "wait", self._wait)
 
     def _look(self):
         self._looks += 1
@@ -167,7 +167,7 @@ def test_what_was_done_is_not_read_again_with_each_look(world):
 
     def wait(seconds):
         reads.append(letters.log.read["shop.dead.state"])
-        world._wait(seconds)
+        world.wait(seconds)
 
     reads = []
     operator = world.operator_of(letters, "alice")

@@ -7,11 +7,38 @@ from collections.abc import Sequence
 
 import pytest
 
+from redrive.delivery import group_publish
 from redrive.delivery.group_publish import GroupPublish
 from redrive.errors import PublishError
 from redrive.record import Write
 
 PATIENCE = 60.0
+
+
+@pytest.fixture
+def wanted(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Released whenever somebody wants one of the locks."""
+    wanted = threading.Semaphore(0)
+
+    class Noted:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            wanted.release()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    monkeypatch.setattr(group_publish, "Lock", Noted)
+    return wanted
+
+
+def all_wait(wanted: threading.Semaphore, others: int) -> None:
+    """Wait until one publishes, and the others have queued and want their turn."""
+    for _ in range(3 + 2 * others):  # the queue and the turn; who has that takes the queue again
+        assert wanted.acquire(timeout=PATIENCE)
 
 
 class Slow:
@@ -40,9 +67,9 @@ def write(value: bytes) -> Write:
     return Write("out", None, value)
 
 
-def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_is_reported() -> (
-    None
-):
+def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_is_reported(
+    wanted: threading.Semaphore,
+) -> None:
     slow = Slow()
     together = GroupPublish(slow)  # type: ignore[arg-type]  # -- only publishes
     told: dict[bytes, str] = {}
@@ -62,8 +89,7 @@ def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_
     others = [threading.Thread(target=publish, args=[value]) for value in values]
     for thread in others:
         thread.start()
-    while len(together._queue) < len(others):
-        threading.Event().wait(0.001)
+    all_wait(wanted, len(others))
     slow.may_go_on.set()
     for thread in (first, *others):
         thread.join(PATIENCE)
@@ -71,7 +97,9 @@ def test_what_comes_while_one_publishes_goes_out_at_once_and_only_its_own_fault_
     assert told == {b"first": "durable", b"one": "durable", b"two": "durable", b"bad": "too large"}
 
 
-def test_of_writes_that_differ_in_headers_only_each_learns_of_its_own() -> None:
+def test_of_writes_that_differ_in_headers_only_each_learns_of_its_own(
+    wanted: threading.Semaphore,
+) -> None:
     class ByHeader(Slow):
         def publish(self, writes: Sequence[Write]) -> None:
             if len(writes) == 1:
@@ -99,8 +127,7 @@ def test_of_writes_that_differ_in_headers_only_each_learns_of_its_own() -> None:
     others = [threading.Thread(target=publish, args=[number]) for number in range(3)]
     for thread in others:
         thread.start()
-    while len(together._queue) < len(others):
-        threading.Event().wait(0.001)
+    all_wait(wanted, len(others))
     slow.may_go_on.set()
     for thread in (first, *others):
         thread.join(PATIENCE)

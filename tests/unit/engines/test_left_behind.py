@@ -13,6 +13,7 @@ from redrive.kafka.errors import NotAllowedError
 from redrive.ports import Position
 from redrive.processing.progress.notes import TOPIC, with_note
 from redrive.record import TopicPartition
+from redrive.topics import topic_names
 
 END = 10
 
@@ -93,19 +94,26 @@ def test_without_the_right_to_read_offsets_all_records_of_a_delay_topic_count(gr
     assert found(shop()) == {"shop.retry.9s": END}
 
 
-def check_rooms(committed: int, groups: Groups) -> None:
+def check_rooms(committed: int, groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
     groups["shop"] = {TopicPartition("shop.retry.5s", 1): ours(committed)}
     admin = SimpleNamespace(
         partitions=lambda: {"orders": 1, "shop.retry.5s": 2, "shop.retry.behind": 1}
     )
     app = shop(ordering="strict")
-    preflight._check_rooms(app, None, admin, "shop:app")  # type: ignore[arg-type]  # -- fakes
+    topics = SimpleNamespace(visible_settings=lambda _: {})
+    is_there = {("topic", name): None for name in topic_names(app)}
+    monkeypatch.setattr(preflight, "Admin", lambda *_, **__: admin)
+    monkeypatch.setattr(preflight, "KafkaTopics", lambda *_, **__: topics)
+    monkeypatch.setattr(preflight, "granted", lambda *_: is_there)
+    preflight.check(app, None, "shop:app", engine="worker", new_app=True)  # type: ignore[arg-type]  # -- fakes
 
 
-def test_in_strict_order_what_waits_in_rooms_of_no_source_partition_is_refused_at_start(groups):
+def test_in_strict_order_what_waits_in_rooms_of_no_source_partition_is_refused_at_start(
+    groups, monkeypatch
+):
     with pytest.raises(NotReadyError, match=r"nobody would read 3 records in shop.retry.5s\[1\]"):
-        check_rooms(END - 3, groups)
+        check_rooms(END - 3, groups, monkeypatch)
 
 
-def test_in_strict_order_rooms_of_no_source_partition_may_be_empty(groups):
-    check_rooms(END, groups)
+def test_in_strict_order_rooms_of_no_source_partition_may_be_empty(groups, monkeypatch):
+    check_rooms(END, groups, monkeypatch)

@@ -29,9 +29,12 @@ class Groups(dict):
     def __init__(self):
         super().__init__()
         self.hidden = set()
+        self.asked = set()
         self.refuse = None
 
     def progress(self, settings, group, **_):
+        self.asked.add(group)
+
         def committed(places):
             if group in self.hidden:
                 raise NotAllowedError(group)
@@ -61,8 +64,8 @@ def groups(monkeypatch):
     return made
 
 
-def names(app):
-    admin = SimpleNamespace(partitions=lambda: TOPICS)
+def names(app, topics=TOPICS):
+    admin = SimpleNamespace(partitions=lambda: topics)
     return Names(app, settings=None, admin=admin)
 
 
@@ -288,6 +291,7 @@ def test_mistakes(was, mistake):
         App("bills", was=was).check()
 
 
-def test_apps_are_known_by_their_topics():
+def test_apps_are_known_by_their_topics(groups):
     topics = ["a.dead", "b.retry.5m", "orders", "c.retry.soon", "x.y.dead"]
-    assert renamed._apps(topics) == {"a", "b", "x.y"}
+    assert names(bills(), dict.fromkeys(topics, 1)).earlier() is None
+    assert groups.asked == {"bills", "a", "b", "x.y"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import privates
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from redrive.config import load_settings
 from redrive.kafka import log
-from redrive.record import Record, TopicPartition
+from redrive.record import TopicPartition
 
 
 class FakeConsumer:
@@ -18,25 +19,29 @@ class FakeConsumer:
     def __init__(self, asked: list[str], *, refuses: bool) -> None:
         self._asked = asked
         self._refuses = refuses
+        self._topic = ""
 
     def list_topics(self, topic: str, timeout: float) -> None:
         self._asked.append(f"who leads {topic}")
         if self._refuses:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            raise KafkaException(KafkaError(privates.TRANSPORT))
 
     def assign(self, partitions: list[Any]) -> None:
-        self._asked.append(f"read {partitions[0].topic}")
+        self._topic = partitions[0].topic
+        self._asked.append(f"read {self._topic}")
 
-    def poll(self, _: float) -> None: ...
+    def poll(self, _: float) -> Message:
+        return Message(topic=self._topic, partition=0, offset=0, timestamp=(0, 0))
+
+    def consume(self, _: int, __: float) -> list[Message]:
+        return []
 
     def unassign(self) -> None: ...
 
 
 @pytest.fixture
-def asked(monkeypatch) -> list[str]:
+def asked() -> list[str]:
     """What consumers are asked; each range is one record long, and comes at once."""
-    lot = [Record("a", 0, 0)]
-    monkeypatch.setattr(log, "_sort_out", lambda _, __, end, ___: (lot, end, True))
     return []
 
 

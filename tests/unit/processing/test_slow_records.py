@@ -46,16 +46,18 @@ class Bench:
         handle: Callable[[Any, Any], Any] = synchronous,
         *,
         concurrency: int = 4,
+        lots: int | None = None,
         many_threads: bool = False,
         delivery: Delivery = "at-least-once",
         **options: Any,
     ) -> None:
+        """`lots`: how many may run at a time, where that is not the app's concurrency."""
         self.app = App("app", ordering=ordering, concurrency=concurrency, delivery=delivery)
         self.app.handler("t", retry=RetryPolicy("1s"), **options)(handle)
         self.scope = Scope(self.app, {})
         self.scope.threads = concurrency if many_threads else 0
         self.done: list[int] = []
-        self.dispatcher = Dispatcher(VirtualClock(), concurrency, self._sink)
+        self.dispatcher = Dispatcher(VirtualClock(), lots or concurrency, self._sink)
         self.tracker = AckTracker(Position(0))
         self.processor = PartitionProcessor(self.scope, TopicPartition("t", 0), self.tracker)
         self.dispatcher.add(self.processor)
@@ -121,8 +123,8 @@ def test_records_without_order_do_not_wait_for_a_slow_one_of_their_lot(
     handle: Callable[[Any, Any], Any],
     options: dict[str, Any],
 ) -> None:
-    bench = Bench(ordering, handle, concurrency=1, **options)
-    bench.dispatcher._limit = 4  # lots as large as one thread gets them, and threads to spare
+    # Lots as large as one thread gets them, and threads to spare.
+    bench = Bench(ordering, handle, concurrency=1, lots=4, **options)
     bench.offer(keys)
     lot = bench.take()
     assert len(lot.works) == 2
@@ -183,8 +185,7 @@ def test_nor_does_a_unit_of_work_keep_those_of_its_lot_that_are_not_part_of_it(
             bench.dispatcher.tick()  # as the poll thread does meanwhile
             taken.extend(bench.offsets())
 
-    bench = Bench("unordered", handle, concurrency=1, delivery="idempotent")
-    bench.dispatcher._limit = 100
+    bench = Bench("unordered", handle, concurrency=1, lots=100, delivery="idempotent")
     clock = VirtualClock()
     tools = Tools(bench.scope, GUARANTEES["idempotent"], MemoryBroker(clock), clock)
     units = Units(tools, MemoryStore(clock))

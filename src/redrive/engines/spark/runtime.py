@@ -93,13 +93,14 @@ log: Final = logging.getLogger("redrive.spark")
 
 _PLANNERS: Final = "python_streaming_source_runner"
 _closing: Final = threading.Lock()
-_runtimes: Final[ProcessCache[Runtime]] = ProcessCache()
+runtimes: Final[ProcessCache[Runtime]] = ProcessCache()
+"""Those of this process; whoever takes one out closes it."""
 
 
 def runtime(spec: Spec) -> Runtime:
     """The runtime of this process; made when its first task asks."""
     _close_with_spark(os.getpid())  # before there are threads to which the signal could go
-    return _runtimes.get(spec, _make)
+    return runtimes.get(spec, _make)
 
 
 @cache
@@ -130,7 +131,7 @@ def close_at_the_end() -> None:
 def close_all() -> None:
     """Close the resources of this process, once."""
     with _closing:
-        for made in _runtimes.pop_all():
+        for made in runtimes.pop_all():
             try:
                 made.executor.close()
             except Exception:

@@ -149,7 +149,7 @@ class Task:
         if not rt.app.guarantee.transactional:
             rt.progress.commit({place: position})
             return
-        producer = self._producer(place)
+        producer = self.producer(place)
         # Fenced off by now: whoever had the partition before cannot move its progress any more.
         found = marks.reached(place, each.topic_id, rt.progress) or position
         if found.offset != position.offset:
@@ -305,7 +305,7 @@ class Task:
 
     def _fence_off(self, ranges: Sequence[Range]) -> dict[TopicPartition, TransactionalProducer]:
         """Fence off whoever had the partitions before."""
-        return fence_off(self.runtime.app, [each.place for each in ranges], self._producer)
+        return fence_off(self.runtime.app, [each.place for each in ranges], self.producer)
 
     def _open(self, each: Range, producer: TransactionalProducer | None) -> None:
         rt = self.runtime
@@ -327,7 +327,8 @@ class Task:
         self._by_processor[opened.processor] = opened
         rt.dispatcher.add(opened.processor)
 
-    def _producer(self, place: TopicPartition) -> TransactionalProducer:
+    def producer(self, place: TopicPartition) -> TransactionalProducer:
+        """One that fences off whoever had the partition before."""
         return marks.producer(self._spec, self.runtime.app.name, place, self.runtime.marks)
 
     def _close(self, stopped: Exception | None) -> list[SliceReport]:

@@ -19,10 +19,10 @@ from redrive.engines.words import LaneName, unfinished
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.delivery_thread import DeliveryThread, FlushThread
-from redrive.engines.worker.fate import Fate, WorkerError
+from redrive.engines.worker.fate import Fate
 from redrive.engines.worker.group_member import GroupMember
 from redrive.engines.worker.lag import LagMonitor
-from redrive.engines.worker.loop import NameInUseError
+from redrive.engines.worker.lifecycle import Lifecycle
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.one_core import OneCore
 from redrive.engines.worker.options import Options, check_order, check_revoke_wait
@@ -42,7 +42,6 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.kafka.topic_admin import KafkaTopics
 from redrive.loading import target_of
-from redrive.numbers import counted
 from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher
 from redrive.processing.execution.collector import tune_collector
@@ -50,7 +49,7 @@ from redrive.processing.execution.executors import executor_for
 from redrive.processing.execution.long_running import LongRunning
 from redrive.processing.execution.resources import Resources
 from redrive.processing.outcomes.guards import GuardSeen, words_of
-from redrive.tuning import CLOSE_WAIT, LEAVE_WAIT, LIVE_WITHIN, NAME_LOOK_EVERY, NAME_WAIT
+from redrive.tuning import CLOSE_WAIT, LIVE_WITHIN
 
 if TYPE_CHECKING:
     from redrive.app import App
@@ -74,7 +73,6 @@ class Worker:
         inbox_ttl: int | None = None,
     ) -> None:
         self.app = app
-        self._target = target
         self.figures = Figures()
         self.counting = Counting(self.figures)
         self._options = options
@@ -83,10 +81,6 @@ class Worker:
         self.ended = self._fate.ended
         self.left_behind = False
         """Whether it ended without waiting for some handlers or writes."""
-        self._unfinished: dict[LaneName, int] = {}
-        self._refusal = ""
-        self._stopping = threading.Event()
-        self._attending = threading.Lock()
         self._clock = WallClock()
         self._admin = Admin(settings)
         self._kafka_log = KafkaLog(settings, app.name, admin=self._admin)
@@ -135,7 +129,7 @@ class Worker:
             revoke_wait=options.revoke_seconds,
             on_trouble=self._fate.note,
             on_postponed=self._on_postponed,
-            meanwhile=self._attend,
+            meanwhile=lambda: self.lifecycle.attend(),  # noqa: PLW0108 -- it is made later
         )
         self._membership = Membership(app.name, options.instance, dynamic=options.dynamic)
         self.rejoining = Rejoining(
@@ -170,7 +164,19 @@ class Worker:
             on_missing=self._on_missing,
         )
         self._one_core: OneCore | None = None
-        self._thread = threading.Thread(target=self._run, name="redrive-poll", daemon=True)
+        self.lifecycle = Lifecycle(
+            make_member=self._make_member,
+            assignment=self.assignment,
+            dispatcher=self._dispatcher,
+            upkeep=self._upkeep,
+            lag=self._lag,
+            fate=self._fate,
+            drain=options.drain_seconds,
+            left=lambda: unfinished(self.refused, self.refusal) if self.refused else "",
+            close=self._close_all,
+            lacking=lambda: preflight.not_allowed(app, settings, target),
+        )
+        self._thread = threading.Thread(target=self.lifecycle.run, name="redrive-poll", daemon=True)
 
     # What users do
 
@@ -187,7 +193,7 @@ class Worker:
             raise
         try:
             self._start_offsets.settle_latest()
-            self.member = self._make_member()
+            self.lifecycle.begin()
             self._rules.look()  # before anything is read: what is held must not begin
             self._lag.start()
         except BaseException:
@@ -197,7 +203,7 @@ class Worker:
 
     def stop(self, timeout: float | None = None) -> None:
         """Start nothing new, let running handlers finish, commit, and close."""
-        self._stopping.set()
+        self.lifecycle.stopping.set()
         self.ended.wait(timeout)
 
     def await_termination(self, timeout: float | None = None) -> bool:
@@ -212,7 +218,7 @@ class Worker:
 
     def status(self, lane: LaneName) -> dict[str, Any]:
         """The lag of a lane, and what is in the way, as last seen."""
-        status = {**self._lag.status(lane), "unfinished": self._unfinished.get(lane, 0)}
+        status = {**self._lag.status(lane), "unfinished": self.lifecycle.unfinished.get(lane, 0)}
         if lane == "main" and (refused := self.refused):
             status = {**status, "refused": refused, "refusal": self.refusal}
         if lane == "main" and (guard := words_of(self.guards())):
@@ -240,6 +246,11 @@ class Worker:
         return f"it has not polled for {silence:.0f} s" if silence > LIVE_WITHIN else ""
 
     @property
+    def member(self) -> GroupMember:
+        """Its consumer in the group, and what is made with it."""
+        return self.lifecycle.member
+
+    @property
     def ready(self) -> bool:
         """Whether it has joined the group and has partitions."""
         return not self.not_live() and self.assignment.settled and not self.stopping
@@ -247,7 +258,7 @@ class Worker:
     @property
     def stopping(self) -> bool:
         """Whether nothing new begins any more."""
-        return self._stopping.is_set()
+        return self.lifecycle.stopping.is_set()
 
     def oldest_handler(self) -> float:
         """For how many seconds the oldest of the handlers that run has been running; 0: none is."""
@@ -282,92 +293,15 @@ class Worker:
         """How many records wait for topics that refuse writes, with those behind them."""
         return self._delivering.waiting + (0 if self._units is None else self._units.waiting)
 
-    # How it runs
-
-    def _run(self) -> None:
-        try:
-            self.member.join()
-            while not self._must_end():
-                try:
-                    self.member.loop.step()
-                except NameInUseError as error:
-                    self._rejoin(error)
-                self._upkeep.look()
-            if self._fate.error is None:
-                self._drain()
-            if self._lag.over.is_set() and self.refused:  # it was to end with all of it done
-                self._fate.note(WorkerError(unfinished(self.refused, self.refusal)))
-        except BaseException as error:
-            self._fate.note(error)
-            log.debug("the worker ended", exc_info=error)
-        finally:
-            try:
-                self._close_all()
-                self._name_what_is_missing()
-            finally:
-                self.ended.set()  # whatever went wrong on the way: somebody waits for it
-
-    def _name_what_is_missing(self) -> None:
-        """Where a permission was missing: brokers do not always say which, and never what else."""
-        if isinstance(self._fate.error, NotAllowedError):
-            missing = preflight.not_allowed(self.app, self._settings, self._target)
-            self._fate.error = NotAllowedError(missing) if missing else self._fate.error
-
-    def _drain(self) -> None:
-        began = monotonic()
-        loop, polls = self.member.loop, not self.member.is_ending
-        if not loop.drain(self._options.drain_seconds, self._upkeep.look, polls=polls):
-            self._unfinished = self._lag.in_flight()
-            log.warning(
-                "%s not finished within %.1f s (--drain): they run again, and"
-                " whatever their handlers still do here is discarded",
-                counted(sum(self._unfinished.values()), "record was", "records were"),
-                monotonic() - began,
-            )
-        self.assignment.revoke_wait = 0.0  # whatever had to be waited for was
-
-    def _rejoin(self, error: NameInUseError) -> None:
-        """By a client of its own, as the one that was refused is of no more use.
-
-        The new protocol refuses a name until its last holder's session has timed out.
-        """
-        if str(error) != self._refusal:
-            self._refusal = str(error)
-            log.warning("%s", error)
-        # However long that takes: its callbacks are about the partitions that are here. But who
-        # wants an end does not wait for a coordinator that is silent.
-        while not self.member.ended_within(NAME_LOOK_EVERY):
-            if self._must_end():
-                return  # what runs is still waited for
-            self._attend()
-        for each in list(self.assignment.partitions.values()):
-            self.assignment.close(each)
-        self._stopping.wait(NAME_WAIT)
-        self.member = self._make_member()
-        self.member.join()
-
-    def _attend(self) -> None:
-        """Do what does not wait for a poll, while one takes its time or nothing can be polled."""
-        if self._attending.acquire(
-            blocking=False
-        ):  # else somebody does: who closes a consumer, say
-            try:
-                self.member.loop.note_alive()
-                self._dispatcher.tick()
-                self._upkeep.look()
-            finally:
-                self._attending.release()
-
-    def _must_end(self) -> bool:
-        return self._stopping.is_set() or self._fate.error is not None or self._lag.over.is_set()
+    # How it ends
 
     def _close_all(self) -> None:
         """Close everything, each even if another cannot be closed."""
         for close in (
             self._dispatcher.pause,
             self._lag.close,
-            self._close_member,
-            self._attending.acquire,  # for good: who is still about to leave must not go on with it
+            self._leave_group,
+            self.lifecycle.attend_no_more,
             self._close_executor,
             self._close_delivering,
             *(() if self._units is None else (self._units.close,)),
@@ -383,6 +317,9 @@ class Worker:
                 self._fate.note(error)
                 log.debug("closing failed", exc_info=error)
 
+    def _leave_group(self) -> None:
+        self.left_behind |= not self.lifecycle.leave()
+
     def _close_executor(self) -> None:
         left_behind, self.left_behind = self.left_behind, True  # unless it says otherwise
         self.left_behind = not self.executor.close(CLOSE_WAIT) or left_behind
@@ -393,13 +330,6 @@ class Worker:
     def _leave_core(self) -> None:
         if self._one_core is not None:
             self._one_core.close()
-
-    def _close_member(self) -> None:
-        if hasattr(self, "member"):
-            # One that was stopped may soon be back by its name, one that has ended by itself not.
-            for_good = self._fate.error is None and self._lag.over.is_set()
-            seconds = self.assignment.revoke_wait + LEAVE_WAIT
-            self.left_behind |= not self.member.close(seconds, for_good=for_good)
 
     def _on_loss(self, losses: Sequence[str]) -> None:
         for each in losses:
@@ -450,7 +380,7 @@ class Worker:
             clock=self._clock,
             on_trouble=self._fate.note,
             on_death=self._fate.on_death,
-            is_over=self._must_end,
+            is_over=self.lifecycle.must_end,
         )
 
     # A partition that has to start again

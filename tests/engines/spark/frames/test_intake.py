@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
+import privates
 import pytest
 
 from redrive import App, RetryPolicy
@@ -200,7 +201,7 @@ def test_the_next_batch_needs_no_new_code(spark_session, lane):
     topic = "orders" if lane == "main" else "shop.retry.1s"
     delays = None if lane == "main" else {topic: DELAY}
     kafka = kafka_frame(spark_session, records(topic))
-    metrics = spark_session._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    metrics = privates.jvm(spark_session).org.apache.spark.metrics.source.CodegenMetrics
 
     def compiled(now: int) -> int:
         before = metrics.METRIC_COMPILATION_TIME().getCount()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import privates
 import pytest
 from frame_batches import HEAD, module_of, run_through, spec_of
 
@@ -130,7 +131,7 @@ def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark
     kafka = reading.read(
         spark_session, world.settings, [Range(world.topic("in"), 0, 0, 0)], world.prefix
     )
-    plan = kafka._jdf.queryExecution().executedPlan().toString()
+    plan = privates.execution_of(kafka).executedPlan().toString()
     assert "KafkaTable" in plan  # by the newer way, which makes no objects for users on the way
     reports = run_through(world, Batches(spark_session, world.loaded(target), spec, "main"), 3000)
     # In lots of Arrow's: few rows while nobody knows how heavy they are.
@@ -140,7 +141,7 @@ def test_at_its_deadline_a_batch_ends_and_the_rest_is_planned_again(world, spark
 
 def consumers(spark_session, group):
     """The Java consumers of this JVM whose group begins so, by the names of their beans."""
-    gateway, jvm = spark_session.sparkContext._gateway, spark_session._jvm
+    gateway, jvm = privates.gateway(spark_session), privates.jvm(spark_session)
     name = jvm.javax.management.ObjectName(f"kafka.consumer:type=app-info,id=consumer-{group}-*")
     types = gateway.new_array(jvm.java.lang.Class, 2)
     given = gateway.new_array(jvm.java.lang.Object, 2)
@@ -165,7 +166,7 @@ def test_consumers_are_kept_from_batch_to_batch_and_spark_does_not_warn_of_it(wo
         kept.append(consumers(spark_session, app.name))
     assert len(kept[0]) == 1
     assert kept[0] == kept[1] == kept[2]
-    log4j = spark_session._jvm.org.apache.logging.log4j
+    log4j = privates.jvm(spark_session).org.apache.logging.log4j
     source = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
     assert log4j.LogManager.getLogger(source).getLevel().toString() == "ERROR"
 

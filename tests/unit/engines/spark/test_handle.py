@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from pathlib import Path
 from time import time
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import IllegalArgumentException
@@ -18,8 +21,11 @@ from redrive.engines.spark.health import not_live
 from redrive.engines.spark.planner import Status
 from redrive.engines.spark.planner_ends import PlannerEnds
 from redrive.engines.spark.spec import Spec
-from redrive.engines.spark.under_way import UnderWay
 from redrive.tuning import BATCH_GRACE, PLANNER_DEATHS_WITHIN, PLANNER_START_PATIENCE
+
+REPORT = {"counts": {}, "lateness": [], "trouble": "", "fatal": ""}
+LATER = 10**15
+"""When a planner has looked after whatever happened before."""
 
 
 class Query:
@@ -47,46 +53,101 @@ class Query:
 
 
 class FailsUnseen(Query):
-    """Its planner did not start, which became so just after its error was asked for."""
+    """Its planner did not start, which became so just after it was asked whether it runs."""
 
-    def exception(self):
+    @property
+    def isActive(self):  # noqa: N802 -- Spark's name
+        was_active = self.active
         if self.error is None:
             self.fail(NEVER_CAME)
-            return None
-        return self.error
+        return was_active
+
+    @isActive.setter
+    def isActive(self, active):  # noqa: N802 -- likewise
+        self.active = active
 
 
-class WithoutSpark(Handle):
-    made = Query
-    """What is made of the next lane."""
+class Stream:
+    """What makes a query of a session, whatever else it is told."""
 
-    def _query(self, lane):
-        before = self.queries.get(lane)
+    def __init__(self, session):
+        self.session = session
+        self.writeStream = self
+
+    def told(self, *_, **__):
+        return self
+
+    format = load = option = trigger = told
+
+    def queryName(self, name):  # noqa: N802 -- Spark's name
+        self.name = name
+        return self
+
+    def foreachBatch(self, run):  # noqa: N802 -- likewise
+        self.run = run
+        return self
+
+    def start(self):
+        before = self.session.queries.get(self.name)
         if before is not None and not before.stops:
-            raise IllegalArgumentException(f"Cannot start query with name {lane}: already active")
-        return self.made()
+            raise IllegalArgumentException(f"Cannot start query {self.name}: already active")
+        made = self.session.queries[self.name] = self.session.made()
+        made.run = self.run
+        return made
+
+
+class Session:
+    """A session of Spark, whose queries do nothing by themselves."""
+
+    def __init__(self):
+        self.made = Query
+        """What is made of the next lane."""
+        self.queries = {}
+        self.jobs = []
+        self.dataSource = SimpleNamespace(register=lambda _: None)
+        self.sparkContext = SimpleNamespace(setJobDescription=self.jobs.append)
+
+    @property
+    def readStream(self):  # noqa: N802 -- Spark's name
+        return Stream(self)
 
 
 @pytest.fixture
-def make(tmp_path):
+def session():
+    return Session()
+
+
+@pytest.fixture
+def spec(tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return Spec(
+        target="shop:app",
+        folder="",
+        settings=load_settings(environ={}),
+        run="r",
+        scratch=str(scratch),
+        slots=4,
+    )
+
+
+@pytest.fixture
+def sees(spec):
+    """Lets a planner say what it saw."""
+    return lambda lane, **status: Status(lane, **status).write(spec.status_file(lane))
+
+
+@pytest.fixture
+def make(session, spec):
     """Makes a run that ends in that way."""
     handles = []
 
-    def make(until):
+    def make(until, **changes):
         app = App("shop", retry=RetryPolicy("5s"))
         app.handler("orders")(lambda record, ctx: None)
-        scratch = tmp_path / "scratch"
-        scratch.mkdir()
-        spec = Spec(
-            target="shop:app",
-            folder="",
-            settings=load_settings(environ={}),
-            run="r",
-            scratch=str(scratch),
-            slots=4,
-        )
         # With a trigger, nobody waits for one more look of the planners that do not exist here.
-        handle = WithoutSpark(app, spec, None, lanes=("main", "retry"), until=until, trigger=1000)
+        lanes, mine = ("main", "retry"), replace(spec, **changes)
+        handle = Handle(app, mine, session, lanes=lanes, until=until, trigger=1000)
         handles.append(handle)
         return handle
 
@@ -111,22 +172,17 @@ def once(make):
     return handle
 
 
-def sees(handle, lane, **status):
-    """Let a planner say what it saw."""
-    Status(lane, **status).write(handle._spec.status_file(lane))
-
-
-def test_stopping_stops_both_queries_and_removes_the_scratch_folder(handle):
+def test_stopping_stops_both_queries_and_removes_the_scratch_folder(handle, spec):
     handle.stop()
     assert not any(query.isActive for query in handle.queries.values())
-    assert not Path(handle._spec.scratch).exists()
+    assert not Path(spec.scratch).exists()
     assert handle.await_termination(0)
 
 
-def test_stopping_twice_is_stopping_once(handle):
+def test_stopping_twice_is_stopping_once(handle, spec):
     handle.stop()
     handle.stop()
-    assert not Path(handle._spec.scratch).exists()
+    assert not Path(spec.scratch).exists()
 
 
 def test_a_lane_is_not_started_once_the_run_is_being_stopped(handle):
@@ -142,28 +198,36 @@ def test_a_busy_lane_is_waited_for_as_long_as_was_said(handle):
     assert handle.queries["main"].stops == 1
 
 
-def test_a_lane_whose_planner_has_stopped_is_not_waited_for(handle):
+def test_a_lane_whose_planner_has_stopped_is_not_waited_for(handle, sees):
     handle.queries["main"].status = {"isTriggerActive": True}
-    sees(handle, "main", stopped=True)
+    sees("main", stopped=True)
     handle.stop(1000)
 
 
-def test_a_batch_that_is_far_over_its_deadline_is_said_while_it_is_waited_for(handle, caplog):
-    handle._under_way = UnderWay(-BATCH_GRACE)  # as if it were over at once
-    with handle._under_way.batch("main", 7):
-        assert not handle.await_termination(0)
+def test_a_batch_that_is_far_over_its_deadline_is_said_while_it_is_waited_for(make, caplog):
+    handle = make("empty", batch_deadline=int(-1000 * BATCH_GRACE))  # as if it were over at once
+    handle.start_lane("main")
+    ended = []
+
+    class Long(Frame):
+        def collect(self):
+            ended.append(handle.await_termination(0))
+            return super().collect()
+
+    handle.queries["main"].run(Long(), 7)
+    assert ended == [False]
     assert "main lane: batch 7 has been under way for" in caplog.text
 
 
-def test_what_the_planners_saw_last_is_known_after_the_end(handle):
-    sees(handle, "retry", ahead=Ahead({"shop.retry.5s": 3}))
+def test_what_the_planners_saw_last_is_known_after_the_end(handle, sees):
+    sees("retry", ahead=Ahead({"shop.retry.5s": 3}))
     handle.check()
     handle.stop()
     assert handle.share("retry") == Ahead({"shop.retry.5s": 3})
 
 
-def test_a_planner_that_cannot_go_on_ends_the_run_with_its_sentence(handle):
-    sees(handle, "retry", fatal="another run has begun")
+def test_a_planner_that_cannot_go_on_ends_the_run_with_its_sentence(handle, sees):
+    sees("retry", fatal="another run has begun")
     with pytest.raises(RunError, match=r"^another run has begun$"):
         handle.await_termination()
     assert not any(query.isActive for query in handle.queries.values())
@@ -260,27 +324,35 @@ def test_a_planner_that_raised_ends_the_run(handle, end, sentence):
         handle.check()
 
 
-def test_a_task_that_was_fenced_ends_the_run(handle):
-    handle._note_reports("main", [{"fatal": "fenced off by another run", "trouble": ""}])
-    assert handle._spec.stop_file.exists()
+def test_a_task_that_was_fenced_ends_the_run(handle, spec):
+    handle.queries["main"].run(Frame(REPORT | {"fatal": "fenced off by another run"}), 3)
+    assert spec.stop_file.exists()
     with pytest.raises(RunError, match="fenced off"):
         handle.check()
 
 
-def test_batches_in_which_nothing_is_due_yet_do_not_follow_each_other_at_once(handle):
+def test_batches_in_which_nothing_is_due_yet_do_not_follow_each_other_at_once(pauses, handle):
     """The planner goes by the broker's time, records by their writers' too."""
-    report = {"start": 5, "end": 5, "counts": {}, "trouble": "", "fatal": ""}
-    waits = [handle._wait_after("retry", [report]) for _ in range(20)]
+    report = REPORT | {"start": 5, "end": 5}
+
+    def wait_after(lane, *reports):
+        pauses.clear()
+        handle.queries[lane].run(Frame(*reports), 3)
+        (seconds,) = pauses
+        return seconds
+
+    waits = [wait_after("retry", report) for _ in range(20)]
     assert waits == sorted(waits)
     assert (0 < waits[0] < 0.2, waits[-1]) == (True, 1.0)
     for news in ({"end": 6}, {"counts": {"done": 1}}, {"died": {}}):
-        assert handle._wait_after("main", [report | news, report]) == 0
-    assert handle._wait_after("retry", [report | {"end": 6}]) == 0
-    assert handle._wait_after("retry", [report]) == waits[0]
+        assert wait_after("main", report | news, report) == 0
+    assert wait_after("retry", report | {"end": 6}) == 0
+    assert wait_after("retry", report) == waits[0]
 
 
-def test_the_run_ends_when_its_ending_is_reached(handle, monkeypatch):
-    monkeypatch.setattr(handle, "_is_over", lambda: True)
+def test_the_run_ends_when_its_ending_is_reached(handle, sees):
+    for lane in ("main", "retry"):
+        sees(lane, empty=True, at=LATER)
     assert handle.await_termination()
     assert not any(query.isActive for query in handle.queries.values())
 
@@ -293,26 +365,27 @@ def test_once_goes_on_when_its_planner_did_not_start(once, caplog):
 
 
 @pytest.mark.parametrize("until", ["stopped", "once", "empty"])
-def test_a_run_is_not_over_because_its_query_failed_after_it_was_looked_at(make, until):
-    """As on a busy machine: it fails between the question for its error and whether it runs."""
+def test_a_run_is_not_over_because_its_query_failed_after_it_was_looked_at(make, session, until):
+    """As on a busy machine: it fails between two questions whether it runs."""
     run = make(until)
-    run.made = FailsUnseen
+    session.made = FailsUnseen
     run.start_lane("main")
     first = run.queries["main"]
-    first.exception()
-    assert not run._has_ended()
+    assert not run.await_termination(0)
+    assert first.error is not None
+    assert run.queries["main"] is first
     assert not run.await_termination(0)
     assert run.queries["main"] is not first
 
 
-def test_once_is_over_when_both_lanes_have_planned_and_reached_their_goal(once):
+def test_once_is_over_when_both_lanes_have_planned_and_reached_their_goal(once, sees):
     assert not once.await_termination(0)
-    sees(once, "main", reached=True)
+    sees("main", reached=True)
     assert not once.await_termination(0)
     assert list(once.queries) == ["retry"]
     once.queries["retry"].fail(NEVER_CAME)
     assert not once.await_termination(0)
-    sees(once, "retry", reached=True)
+    sees("retry", reached=True)
     assert once.await_termination(0)
 
 
@@ -347,32 +420,34 @@ def test_a_query_that_somebody_else_stopped_is_no_orderly_end(make, until):
         run.await_termination(0)
 
 
-def test_a_lane_that_cannot_be_started_ends_the_run_with_a_sentence(once, monkeypatch):
+def test_a_lane_that_cannot_be_started_ends_the_run_with_a_sentence(once, session, sees):
     def refuse():
         raise IllegalArgumentException("no space left")
 
-    monkeypatch.setattr(once, "made", refuse)
-    sees(once, "main", reached=True)
+    session.made = refuse
+    sees("main", reached=True)
     assert not once.await_termination(0)
     with pytest.raises(RunError, match=r"^the retry lane did not start: no space left$"):
         once.await_termination(0)
 
 
-def test_what_the_last_batches_of_a_run_report_is_not_lost(once, monkeypatch):
-    monkeypatch.setattr(once, "_is_over", lambda: True)
-    stop = once.queries["main"].stop
+def test_what_the_last_batches_of_a_run_report_is_not_lost(handle, sees, monkeypatch):
+    for lane in ("main", "retry"):
+        sees(lane, empty=True, at=LATER)
+    query = handle.queries["main"]
+    stop = query.stop
 
     def report_and_stop():
-        once._note_reports("main", [{"fatal": "fenced off by another run", "trouble": ""}])
+        query.run(Frame(REPORT | {"fatal": "fenced off by another run"}), 3)
         stop()
 
-    monkeypatch.setattr(once.queries["main"], "stop", report_and_stop)
+    monkeypatch.setattr(query, "stop", report_and_stop)
     with pytest.raises(RunError, match="fenced off"):
-        once.await_termination()
+        handle.await_termination()
 
 
-def test_a_lane_that_has_done_its_part_is_neither_watched_nor_missed(once):
-    sees(once, "main", reached=True, planned=1)
+def test_a_lane_that_has_done_its_part_is_neither_watched_nor_missed(once, sees):
+    sees("main", reached=True, planned=1)
     assert not once.await_termination(0)
     assert not_live(once) == ""
 
@@ -388,9 +463,9 @@ def test_waiting_has_an_end(handle):
         handle.wait_until(lambda: False, 0)
 
 
-def test_troubles_and_losses_are_logged_when_they_are_news(handle, caplog):
+def test_troubles_and_losses_are_logged_when_they_are_news(handle, caplog, sees):
     for trouble in ("", "no broker", "no broker", ""):
-        sees(handle, "main", trouble=trouble, lost=["in[0]: gone"])
+        sees("main", trouble=trouble, lost=["in[0]: gone"])
         handle.check()
     assert caplog.messages == [
         'main lane: DATA LOSS: in[0]: gone; continuing (on_data_loss="continue")',
@@ -413,34 +488,40 @@ class Frame:
 
 
 @pytest.fixture
-def run_batch(handle, monkeypatch):
-    class Context:
-        def setJobDescription(self, text):  # noqa: N802 -- Spark's name
-            self.text = text
+def pauses(monkeypatch):
+    """How long runs that are made from now on would pause, of which they do nothing."""
+    asked = []
 
-    class Session:
-        sparkContext = Context()  # noqa: N815 -- likewise
+    class Pause(threading.Event):
+        def wait(self, seconds=None):
+            asked.append(seconds)
+            return False
 
-    monkeypatch.setattr(handle, "_spark", Session())
+    mine = SimpleNamespace(Event=Pause, RLock=threading.RLock)
+    monkeypatch.setattr("redrive.engines.spark.handle.threading", mine)
+    return asked
 
+
+@pytest.fixture
+def run_batch(handle, session):
     def run(frame):
-        handle._run_batch("main", frame, 3)
-        return Session.sparkContext.text
+        handle.queries["main"].run(frame, 3)
+        return session.jobs[-1]
 
     return run
 
 
-def test_a_trouble_that_lasts_is_not_said_with_every_batch(handle, caplog, monkeypatch):
-    monkeypatch.setattr(handle._pause, "wait", lambda seconds: False)
+@pytest.mark.usefixtures("pauses")
+def test_a_trouble_that_lasts_is_not_said_with_every_batch(run_batch, caplog):
     for _ in range(3):
-        handle._note_reports("main", [{"fatal": "", "trouble": "the database is away"}])
-    handle._note_reports("main", [{"fatal": "", "trouble": "something else"}])
+        run_batch(Frame(REPORT | {"trouble": "the database is away"}))
+    run_batch(Frame(REPORT | {"trouble": "something else"}))
     assert caplog.text.count("the database is away; tried again") == 1
     assert "something else; tried again" in caplog.text
 
 
 def test_a_batch_is_counted_and_its_job_says_whose_it_is(handle, run_batch):
-    report = {"counts": {"done": 2}, "lateness": [], "trouble": "", "fatal": ""}
+    report = REPORT | {"counts": {"done": 2}}
     assert run_batch(Frame(report, report)) == "redrive shop: main lane, 3"
     assert handle.figures.counts("main") == {"done": 4}
 

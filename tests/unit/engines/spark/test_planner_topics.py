@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memory_engine import make_spec
 from planner_worlds import InMemory, app_maker, complete, first_place, planner, recreate
 
 from redrive.engines.spark.news import News
@@ -34,7 +35,7 @@ def test_a_refused_record_of_a_delay_topic_that_is_deleted_is_waited_for_no_more
     one = planner(world, app, "retry", until="empty", scratch=str(tmp_path))
     assert [each.place for task in one.plan() for each in task] == [old]
     refused = {old: (1, [("out", "topic", "out does not exist")])}
-    News((), {old: 0}, 0, refused).write(one._spec.batch_file("retry"))
+    News((), {old: 0}, 0, refused).write(make_spec(scratch=str(tmp_path)).batch_file("retry"))
     one.plan()
     assert one.status.refused == 1
     world.delete(old.topic)

@@ -17,10 +17,10 @@ from redrive.errors import ConfigurationError, RedriveError
 class OneWorker:
     """A Spark context whose only worker is this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *shipped: str) -> None:
         self.environment: dict[str, str] = {}
         self.pythonExec = "python3"
-        self._python_includes: list[str] = []
+        self._python_includes = [*shipped]
 
     def setJobDescription(self, _: str) -> None:  # noqa: N802 -- Spark's name
         pass
@@ -112,8 +112,8 @@ def test_planners_find_what_was_shipped(spark, monkeypatch):
     monkeypatch.setattr("pyspark.SparkFiles.getRootDirectory", lambda: "/files")
     spark_session.reach_planners(spark)
     assert spark.sparkContext.environment["PYTHONPATH"] == ""
+    spark = SimpleNamespace(sparkContext=OneWorker("redrive.zip", "shop.py"))
     spark.sparkContext.environment["PYTHONPATH"] = "/own"
-    spark.sparkContext._python_includes = ["redrive.zip", "shop.py"]
     for _ in range(2):  # and runs in one session do not add it again and again
         spark_session.reach_planners(spark)
     found = spark.sparkContext.environment["PYTHONPATH"].split(os.pathsep)

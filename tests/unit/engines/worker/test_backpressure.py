@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import privates
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -46,7 +47,7 @@ class FakeConsumer:
         assert timeout > 0
         if self.silent or broker == self.silent_broker:
             self.in_vain += 1
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            raise KafkaException(KafkaError(privates.TIMED_OUT))
 
 
 @pytest.fixture

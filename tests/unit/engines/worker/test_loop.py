@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import confluent_kafka
+import privates
 import pytest
 from confluent_kafka import KafkaError
 from worker_bench import Bench, Message, end_of_partition
@@ -142,7 +143,7 @@ def test_late_words_do_not_count_for_the_same_partition_assigned_again(shop):
 
 def test_commits_do_not_wait_for_the_answer_to_the_last_but_only_a_few_are_on_their_way(shop):
     made = shop()
-    answer, made.bench.consumer._on_commit = made.bench.consumer._on_commit, lambda *_: None
+    answer, made.bench.consumer.on_commit = made.bench.consumer.on_commit, lambda *_: None
     for offset in range(20):
         made.bench.step(*messages(offset))
     assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1]
@@ -153,7 +154,7 @@ def test_commits_do_not_wait_for_the_answer_to_the_last_but_only_a_few_are_on_th
 
 def test_a_commit_that_arrives_after_a_later_one_is_corrected(shop):
     made = shop()
-    answer, made.bench.consumer._on_commit = made.bench.consumer._on_commit, lambda *_: None
+    answer, made.bench.consumer.on_commit = made.bench.consumer.on_commit, lambda *_: None
     made.bench.step(*messages(0))
     made.bench.step()
     assert [offset for offset, _ in made.bench.consumer.commits] == [0, 1]
@@ -168,7 +169,7 @@ def test_a_commit_that_arrives_after_a_later_one_is_corrected(shop):
 
 def test_a_commit_without_an_answer_is_said_again(shop, monkeypatch):
     made = shop()
-    made.bench.consumer._on_commit = lambda *_: None
+    made.bench.consumer.on_commit = lambda *_: None
     made.bench.step(*messages(0))
     made.bench.step()
     assert made.bench.consumer.commits[-1] == (1, "")
@@ -183,7 +184,7 @@ def test_the_commit_of_a_quiet_partition_is_said_again_though_those_of_others_ar
 ):
     made, now, asked = shop(), 0.0, []
     consumer = made.bench.consumer
-    answer, consumer._on_commit = consumer._on_commit, lambda *_: None
+    answer, consumer.on_commit = consumer.on_commit, lambda *_: None
     made.bench.assignment.on_assign(consumer, [SimpleNamespace(topic="t", partition=1)])
     monkeypatch.setattr(consumer, "commit", lambda offsets, **_: asked.append(offsets))
     monkeypatch.setattr(commits, "monotonic", lambda: now)
@@ -253,11 +254,15 @@ def test_a_partition_that_goes_is_committed_before_it_has_gone(shop, monkeypatch
     assert happened == ["committed", "gone"]
 
 
-def test_while_its_consumer_is_closed_handlers_are_waited_for_without_it(shop):
+def test_while_its_consumer_is_closed_handlers_are_waited_for_without_it(shop, monkeypatch):
+    def closed(*_, **__):
+        raise RuntimeError("Consumer closed")
+
     made = shop()
     made.bench.step(*messages(0), run=False)
     lot = made.bench.dispatcher.take()
-    made.bench.loop._consumer = made.bench.loop._reader = made.bench.loop._backpressure = None
+    for name in ("poll", "consume", "pause", "resume", "seek", "commit"):
+        monkeypatch.setattr(made.bench.consumer, name, closed)
     assert not made.bench.loop.drain(0.01, lambda: None, polls=False)
     assert made.bench.loop.drain(30, lambda: made.bench.dispatcher.report(lot), polls=False)
 
@@ -321,7 +326,7 @@ def test_while_it_is_asked_where_partitions_begin(shop, monkeypatch, what):
     made = shop()
     made.bench.lose()
     looks = Looks(made.bench, 3)
-    start_offsets = made.bench.assignment._start_offsets
+    start_offsets = made.bench.start_offsets
     answer = getattr(start_offsets, what)
     monkeypatch.setattr(start_offsets, what, lambda places: (looks.wait(), answer(places))[1])
     made.bench.assign()
@@ -538,7 +543,7 @@ def test_other_mistakes_end_the_run(shop):
 
 def test_records_that_are_gone_are_reported_with_their_partition(shop):
     made = shop()
-    made.bench.step(Message(0, error=KafkaError._AUTO_OFFSET_RESET))
+    made.bench.step(Message(0, error=privates.AUTO_OFFSET_RESET))
     assert [str(place) for place in made.bench.gone] == ["t[0]"]
 
 
@@ -582,7 +587,7 @@ def test_a_worker_that_is_taken_for_a_stranger_after_an_outage_joins_again(shop)
 
 def test_troubles_that_pass_are_librdkafkas_others_end_the_run(shop):
     made = shop()
-    made.bench.step(Message(0, error=KafkaError._TRANSPORT))
-    made.bench.step(Message(0, error=KafkaError._MAX_POLL_EXCEEDED))
+    made.bench.step(Message(0, error=privates.TRANSPORT))
+    made.bench.step(Message(0, error=privates.MAX_POLL_EXCEEDED))
     with pytest.raises(BrokerError, match="redrive doctor"):
         made.bench.step(Message(0, error=KafkaError.TOPIC_AUTHORIZATION_FAILED))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
 
 from redrive import App
 from redrive.engines.figures import Figures
+from redrive.engines.worker import transaction_thread
 from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.partition import Partition
 from redrive.engines.worker.transaction_thread import TransactionThread
@@ -268,14 +270,16 @@ def test_a_transaction_that_does_not_end_is_not_waited_for_for_ever(till):
 
 def test_at_the_end_nothing_is_begun_once_no_more_is_taken(monkeypatch):
     """A transaction begun then, or cancelled before it began, would end the worker by an error."""
+    before, alive = {*threading.enumerate()}, []
+
+    class Beside(ThreadPoolExecutor):
+        def shutdown(self, **options):
+            others = {each.name for each in {*threading.enumerate()} - before}
+            alive.append("redrive-delivery" in others)
+            super().shutdown(**options)
+
+    monkeypatch.setattr(transaction_thread, "ThreadPoolExecutor", Beside)
     till = Till()
-    shutdown, alive = till.delivering._beside.shutdown, []
-
-    def shut(**options):
-        alive.append(till.delivering._thread.is_alive())
-        shutdown(**options)
-
-    monkeypatch.setattr(till.delivering._beside, "shutdown", shut)
     till.receive(0)
     till.done(0)
     assert till.delivering.close(30)

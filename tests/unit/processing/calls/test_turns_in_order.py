@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noted_lanes import note_lanes
 
 from redrive import App, Backoff, GiveBack, InPlace, Retry, RetryPolicy
 from redrive.clock import WallClock
 from redrive.envelope import fresh
-from redrive.ports import Position
+from redrive.ports import Clock, Position
 from redrive.processing import work
 from redrive.processing.calls.scope import Scope
 from redrive.processing.calls.turns import Turn
@@ -31,7 +32,9 @@ ORDERINGS = ["key", "partition", "unordered"]
 class Bench:
     """One partition of an app whose handlers are known to be quick."""
 
-    def __init__(self, handle: Any, *, ordering: Any = "key", **options: Any) -> None:
+    def __init__(
+        self, handle: Any, *, ordering: Any = "key", clock: Clock | None = None, **options: Any
+    ) -> None:
         self.calls: list[bytes] = []
         self.ended: list[int] = []
         self.app = App("app", ordering=ordering, concurrency=4)
@@ -41,16 +44,19 @@ class Bench:
             self.calls.append(record.value)
             return handle(record, ctx)
 
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.scope = Scope(self.app, {}, clock=self.clock)
         self.tracker = AckTracker(Position(0))
         self.dispatcher = Dispatcher(self.clock, 4, self._sink)
-        self.processor = PartitionProcessor(self.scope, TopicPartition("in", 0), self.tracker)
+        with pytest.MonkeyPatch.context() as patch:
+            lanes = note_lanes(patch)
+            self.processor = PartitionProcessor(self.scope, TopicPartition("in", 0), self.tracker)
+        (self.lanes,) = lanes
         self.dispatcher.add(self.processor)
         self.executor = InlineExecutor(self.scope, Resources(self.app))
         self.executor.start(self.dispatcher)
         self.scope.threads = 0  # as if others were there, too
-        self.processor._lanes.quick = True  # as after a few lots
+        self.lanes.quick = True  # as after a few lots
 
     def _sink(self, processor: PartitionProcessor, report: Any) -> None:
         self.ended += report.offsets
@@ -269,10 +275,10 @@ def test_what_comes_before_anybody_has_noticed_a_slow_one_stays_behind_it(monkey
 @pytest.mark.parametrize("ordering", ["key", "partition"])
 def test_those_that_wait_do_not_overtake_one_that_is_given_back(ordering):
     bench = Bench(nothing, ordering=ordering, retry=RetryPolicy(first=GiveBack(3)))
-    bench.processor._lanes.quick = False
+    bench.lanes.quick = False
     bench.offer("a1")
     lot = bench.dispatcher.take()
-    bench.processor._lanes.quick = True  # meanwhile others of the partition came back, quickly
+    bench.lanes.quick = True  # meanwhile others of the partition came back, quickly
     bench.offer("a2", "a3", start=1)
     lot.results.append(Retry("not yet"))
     bench.dispatcher.report(lot)
@@ -314,8 +320,7 @@ def test_each_runs_until_it_is_done_in_its_order_whatever_fails_or_takes_long(
             raise Retry("not yet")
         done[record.key if ordering == "key" else None].append(record.offset)
 
-    bench = Bench(handle, ordering=ordering, retry=retry)
-    bench.clock = bench.dispatcher._clock = WallClock()
+    bench = Bench(handle, ordering=ordering, clock=WallClock(), retry=retry)
     patch = pytest.MonkeyPatch()
     patch.setattr(work, "SLOW_RECORD", 0.001)
     executor = threaded(bench)
@@ -329,7 +334,7 @@ def test_each_runs_until_it_is_done_in_its_order_whatever_fails_or_takes_long(
         bench.dispatcher.offer(bench.processor, ahead)
         read += len(ahead)
         bench.dispatcher.tick()
-        bench.processor._lanes.quick = True
+        bench.lanes.quick = True
         back = bench.dispatcher.take_seek(bench.processor)
         read = read if back is None else back
         with bench.dispatcher.changed:

@@ -192,7 +192,8 @@ class StrictLoop:
     @property
     def left(self) -> list[str]:
         """What is not over, and should be at the end."""
-        gate = self.gate
-        names = ("_held", "_let_go", "_in_lanes", "_too_many", "_unread")
-        found = [name for name in names if getattr(gate, name)]
-        return [*found, *(["keys"] if gate.keys else [])]
+        kept = {name: each for name, each in vars(self.gate).items() if each}
+        spots = [name for name, each in kept.items() if isinstance(each, set)]
+        dicts = [(name, each) for name, each in kept.items() if isinstance(each, dict)]
+        by_key = [name for name, each in dicts if any(isinstance(key, bytes) for key in each)]
+        return [*spots, *by_key, *(["keys"] if self.gate.keys else [])]

@@ -73,7 +73,7 @@ class SparkLetters:
         from pyspark.sql import Observation, functions
 
         parts, seen = self.plan(wanted), Observation()
-        rows = self._rows(form, parts, wanted)
+        rows = self.rows(form, parts, wanted)
         observed = rows.observe(seen, functions.collect_list("scan").alias("scans"))
         letters = observed.where("scan is null").drop("scan")
         try:
@@ -100,7 +100,7 @@ class SparkLetters:
         """What tasks have counted, in the order of their parts."""
         parts = self.plan(wanted)
         try:
-            rows = self._rows(what, parts, wanted).collect()
+            rows = self.rows(what, parts, wanted).collect()
         except Exception as error:
             raise self._failed(error) from error
         # In order: of what is bounded, and of examples, the last one counts.
@@ -108,7 +108,8 @@ class SparkLetters:
         scans = [row.scan for row in rows if row.scan is not None]
         return [json.loads(counted) for _, counted in found], self._scanned(parts, scans, wanted)
 
-    def _rows(self, what: What, parts: Sequence[Part], wanted: Filter | None) -> DataFrame:
+    def rows(self, what: What, parts: Sequence[Part], wanted: Filter | None) -> DataFrame:
+        """What the tasks for these parts tell: nothing is read before somebody wants the rows."""
         letters = self._letters
         work = Counting(
             what,

@@ -136,6 +136,12 @@ class World:
             again=again,
         )
 
+    def write_by(self, producer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have deliveries write in transactions of that producer."""
+        monkeypatch.setattr("redrive.engines.spark.marks.producer", lambda *_: producer)
+        self.app = App("shop", retry=RetryPolicy("1s"), delivery="transaction")
+        self.app.frame("orders")(lambda frame: frame)
+
     def committed(self, place: TopicPartition = PLACE) -> int | None:
         found = self.progress.committed([place]).get(place)
         return None if found is None else found.offset
@@ -392,10 +398,7 @@ def sends(topic: str, value: bytes = b"v") -> list[dict[str, Any]]:
 def either(request, world, monkeypatch) -> World:
     """Whatever makes rows durable."""
     if request.param == "transaction":
-        producer = MemoryTransactions(world.kafka, world.app)
-        monkeypatch.setattr("redrive.engines.spark.marks.producer", lambda *_: producer)
-        world.app = App("shop", retry=RetryPolicy("1s"), delivery="transaction")
-        world.app.frame("orders")(lambda frame: frame)
+        world.write_by(MemoryTransactions(world.kafka, world.app), monkeypatch)
     return world
 
 
@@ -523,7 +526,8 @@ class Producer:
         self.commits: list[tuple[int, int]] = []
 
     def commit(self, writes: list[Write], positions: dict[TopicPartition, Position]) -> None:
-        self.commits.append((len(writes), positions[PLACE].offset))
+        (position,) = positions.values()
+        self.commits.append((len(writes), position.offset))
 
 
 def test_transactions_take_writes_and_progress_of_whole_chunks_together(monkeypatch):
@@ -603,9 +607,8 @@ def transacting(world: World, monkeypatch: pytest.MonkeyPatch, end: int, **more:
     """A delivery whose writes go into transactions of at most four messages."""
     monkeypatch.setattr("redrive.kafka.room.TRANSACTION_WRITES", 4)
     producer: Any = Producer()
-    delivery = world.delivery(end, **more)
-    delivery._writer = TransactionWriter(producer, PLACE, start=0, **nothing_refused())
-    return producer, delivery
+    world.write_by(producer, monkeypatch)
+    return producer, world.delivery(end, **more)
 
 
 def test_rows_that_send_more_than_one_transaction_takes_are_halved(world, monkeypatch):
