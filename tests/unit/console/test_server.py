@@ -212,7 +212,7 @@ def test_where_a_page_goes_on_has_no_number_of_thousands_of_digits(monkeypatch):
 
     def latest(*_, before, **__):
         asked.append(before)
-        return SimpleNamespace(found=[], before={})
+        return SimpleNamespace(found=[], before={}, left=0)
 
     monkeypatch.setattr(views, "latest", latest)
     board = SimpleNamespace(

@@ -256,21 +256,27 @@ def test_nothing_is_kept_of_records_that_were_held(ack):
 
     @app.handler("orders", ack=ack)
     def handle(record, ctx):
-        service.called.append(record.offset)
         if service.away:
             raise ConnectionRefusedError("down")
+        service.called.append(record.offset)
         if ack == "manual":
             ctx.ack()
 
-    with Simulation(app) as sim:
-        for number in range(300):
-            sim.send("orders", f"{number}", key=f"k{number}")
-        sim.advance("1m")
-        service.away = False
-        sim.run_until_empty()
-        gc.collect()
-        works = [each for each in gc.get_objects() if isinstance(each, Work)]
-        assert [each for each in works if id(each) not in before] == []
+    process = Process(app, 1)
+    process.take_up("orders", 0, 300)
+    while (lot := process.take()) is not None:
+        process.end(lot)
+    process.seconds(60)
+    assert process.state() == "open"
+    service.away = False
+    process.seconds(120)
+    assert process.state() == "closed"
+    assert sorted(service.called) == list(range(300))
+    del lot
+    process.reports.clear()
+    gc.collect()
+    works = [each for each in gc.get_objects() if isinstance(each, Work)]
+    assert [each for each in works if id(each) not in before] == []
 
 
 def test_a_record_that_fails_alone_after_an_outage_is_called_ever_more_rarely():
