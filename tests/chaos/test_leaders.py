@@ -6,6 +6,7 @@ import time
 import uuid
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 from running import World
 
@@ -48,7 +49,15 @@ class Spread(World):
             super().create(topic, partitions)
             return
         new = NewTopic(topic, partitions, replica_assignment=[[node] for node in self.nodes])
-        self.admin.client.create_topics([new])[topic].result(30)
+
+        def make(client):
+            try:
+                client.create_topics([new])[topic].result(30)
+            except KafkaException as raised:  # its first answer may have been lost
+                if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        self.admin.ask(f"create {topic}", make)
         self.admin.wait_until("the topic", lambda: self.is_usable(topic, partitions))
 
     def is_usable(self, topic: str, partitions: int) -> bool:

@@ -112,7 +112,7 @@ def test_masked_fields_are_in_no_message_that_is_shown():
         ctx.send("paid", json.dumps(data), key=record.data["card"])
         ctx.send("paid", record.data["other"])
 
-    letters = masking(handle).buried('{"card": "4711-card", "other": "0815-other", "n": 1}')
+    letters = masking(handle).buried('{"card": "4711-2222", "other": "0815-other", "n": 1}')
     [group] = Trying(letters, show_sends=2).run().groups.values()
     first, second = group.sent
     assert first.key == "***"
