@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ def test_all_promises_are_kept_by_planner_and_tasks():
     "plan", [Plan.of_json(path.read_text()) for path in KEPT], ids=[path.stem for path in KEPT]
 )
 def test_what_once_failed_is_kept(plan):
-    assert run(plan).violation is None
+    """In several interleavings: which of them failed changes with the code."""
+    for seed in (plan.seed, *range(5)):
+        assert run(replace(plan, seed=seed)).violation is None, f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", [3, 7, 19])
