@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.app import state_topic_of
 from redrive.dead.copies import LeftOut
@@ -26,13 +26,11 @@ from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.kafka.transactional_producer import FencedError
 from redrive.messages import weight
 from redrive.numbers import counted
-from redrive.record import Record, TopicPartition, Write, payload
+from redrive.record import Record, TopicPartition, Write
 from redrive.tuning import DEAD_BYTES, DEAD_LOOK_EVERY, DEAD_STEP, RAMP_PATIENCE
 
 if TYPE_CHECKING:
     from redrive.ports import Log
-
-_KEY: Final = Record._fields.index("key")
 
 
 class Job(Protocol):
@@ -284,7 +282,7 @@ def _weight(chosen: Chosen) -> int:
     """Letters that are left out or discarded are in memory as well."""
     copy = chosen.copy
     if copy is None or isinstance(copy, LeftOut):
-        return payload([chosen.record], _KEY)
+        return chosen.record.weight
     return weight([copy])
 
 

@@ -28,7 +28,7 @@ from redrive.dead.masking import (
     without,
 )
 from redrive.dead.user_code import Calls, NotAnsweredError, at_once
-from redrive.envelope import type_and_text
+from redrive.envelope import ERROR_MESSAGE_BYTES, type_and_text
 from redrive.fingerprint import pattern
 from redrive.threads import raise_ctrl_c
 from redrive.tuning import MASKED_SECRETS
@@ -144,8 +144,11 @@ class Seen:
 
     @property
     def pattern(self) -> str:
-        """Its message without numbers, ids and quoted text: tells apart what is in one group."""
-        return _pattern(self.message or "")
+        """Its message without numbers, ids and quoted text: tells apart what is in one group.
+
+        Others than redrive write messages of any length: the beginning is enough, as ours are.
+        """
+        return _pattern((self.message or "")[:ERROR_MESSAGE_BYTES])
 
     @property
     def trace(self) -> str | None:
