@@ -82,6 +82,22 @@ def test_no_letter_can_play_with_the_terminal(ask, command):
     assert "[red]" in shown or command[0] == "replay"
 
 
+@pytest.mark.parametrize("command", [["list"], ["show", "--at", "shop.dead[0]@0"], ["groups"]])
+def test_words_between_colons_are_shown_as_they_are(ask, command):
+    app = App("shop")
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        raise KeyError("a:100:b")
+
+    world = World(app=app)
+    world.sim.send("orders", "a:100:b", key="a:100:b")
+    world.run()
+    shown = ask(world)(*command)
+    assert "a:100:b" in shown or command == ["groups"]
+    assert "\N{HUNDRED POINTS SYMBOL}" not in shown
+
+
 def evil(record):
     raise ValueError(EVIL)
 
