@@ -21,6 +21,15 @@ Bounds = Mapping[int, tuple[int, int]]
 """By partition: the first offset, and the one after the last."""
 
 
+class Planned(NamedTuple):
+    """The letters that somebody has seen, and wants something to be done about."""
+
+    topic_id: str
+    """Of the dead topic: in one that was recreated since, their offsets mean others."""
+    bounds: Bounds | None = None
+    """The offsets that a dry run has looked at; None: there was none."""
+
+
 class Found(NamedTuple):
     """A letter that fits, and what was done about it before."""
 

@@ -209,6 +209,26 @@ def test_a_letter_that_goes_while_somebody_is_asked_is_told_of(ask, edits, monke
     assert len([*edits.iterdir()]) == 1  # what was edited is not lost
 
 
+@pytest.mark.parametrize("how", [[], ["--yes"]])
+def test_an_edit_is_not_for_a_letter_that_took_the_place_meanwhile(ask, edits, monkeypatch, how):
+    world = World(values=["worse"])
+
+    def recreate(*_given):
+        world.broker.delete("shop.dead")
+        world.broker.create("shop.dead")
+        world.sim.send("orders", "another", key="k")
+        world.run()
+        return b"better"
+
+    monkeypatch.setattr("redrive.cli.dead_replay.can_ask", lambda: True)
+    monkeypatch.setattr("redrive.cli.dead_replay.edited", recreate)
+    monkeypatch.setattr("typer.confirm", lambda _question: True)
+    with pytest.raises(AssertionError, match="recreated since somebody looked"):
+        ask(world)("replay", "--edit", *how)
+    assert world.states() == {"another": "open"}
+    assert len([*edits.iterdir()]) == 1
+
+
 def test_an_edit_is_kept_if_it_cannot_be_replayed(ask, edits, monkeypatch, redrive):
     world = World(values=["worse"])
     monkeypatch.setattr("redrive.dead.operator.Operator.replay", lambda *_, **__: 1 / 0)

@@ -51,7 +51,7 @@ def test_letters_that_go_between_a_dry_run_and_its_job_are_counted(world, first,
     operator = world.operator()
     plan = operator.plan(Filter())
     world.broker.truncate(TopicPartition("shop.dead", 0), first)
-    done = operator.replay(Filter(), planned=plan.bounds)
+    done = operator.replay(Filter(), planned=plan.planned)
     assert (done.status, done.left, done.counts) == ("done", 0, counts)
 
 
