@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.dead.copies import Replay
@@ -54,7 +54,12 @@ class ReplayOptions:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ReplayOptions:
-        """And back."""
+        """And back. What this version does not know is not left out: it would do something else."""
+        if unknown := set(data) - {field.name for field in fields(cls)}:
+            raise ConfigurationError(
+                f"it was begun with {', '.join(sorted(unknown))}, which this version of redrive"
+                " does not know: use the version that has begun it"
+            )
         given: dict[str, Any] = {
             name: tuple(each) if isinstance(each, list) else each for name, each in data.items()
         }

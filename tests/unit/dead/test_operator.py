@@ -14,6 +14,7 @@ from redrive.dead import DeadLetters, Filter
 from redrive.dead.desk import UnderWayError
 from redrive.dead.operator import Operator, ReplayOptions
 from redrive.dead.scan import Planned
+from redrive.dead.state_topic import operation_write
 from redrive.kafka.errors import NotAllowedError
 
 
@@ -197,6 +198,16 @@ def test_letters_that_took_the_places_of_those_in_a_plan_are_left_alone(world, k
     with pytest.raises(UnderWayError, match=r"shop\.dead has been recreated since somebody looked"):
         do(one, planned=plan.planned)
     assert operator.operations() == []
+    assert {*world.states().values()} == {"open"}
+
+
+def test_a_job_of_a_newer_version_is_not_done_in_another_way(world):
+    operator = world.operator()
+    job = operator.replay(Filter(), stopping=lambda: True)
+    newer = job.change(options={**job.options, "only": "adults"})
+    world.broker.publish([operation_write("shop.dead", newer)])
+    with pytest.raises(ConfigurationError, match="begun with only, which this version of redrive"):
+        operator.resume(job.id)
     assert {*world.states().values()} == {"open"}
 
 
