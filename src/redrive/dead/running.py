@@ -18,6 +18,7 @@ from redrive.dead.copies import LeftOut
 from redrive.dead.desk import Desk, as_others_left_it
 from redrive.dead.operations import DONE, Operation
 from redrive.dead.pace import Pace
+from redrive.dead.scan import StoppedReadingError
 from redrive.dead.selection import Chosen
 from redrive.dead.state_topic import read_state
 from redrive.dead.watching import Fate, Watch
@@ -46,8 +47,13 @@ class Job(Protocol):
         """The ends of partitions that were looked at from end to end."""
         ...
 
-    def rest(self, desk: Desk, operation: Operation) -> Iterator[Chosen]:
-        """What becomes of each record that the operation has not dealt with yet."""
+    def rest(
+        self, desk: Desk, operation: Operation, stopping: Callable[[], object]
+    ) -> Iterator[Chosen]:
+        """What becomes of each record that the operation has not dealt with yet.
+
+        StoppedReadingError, if it is to stop meanwhile.
+        """
         ...
 
     def check(self, desk: Desk, operation: Operation) -> None:
@@ -119,12 +125,15 @@ class Running:
     def _run(self) -> None:
         self._commit([], self.operation.change(status="running", said=self._said))
         self._progress(self.operation, None)
-        chosen = self._job.rest(self._desk, self.operation)
+        chosen = self._job.rest(self._desk, self.operation, self._stopping)
         while not self._stopping():
             self._wait()
             if self._stopping():
                 break
-            some = self._read_some(chosen)
+            try:
+                some = self._read_some(chosen)
+            except StoppedReadingError:
+                break
             if not some:
                 self._end()
                 return

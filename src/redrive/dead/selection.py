@@ -6,7 +6,7 @@ The same for a dry run, which only counts, and for the job itself: so a dry run'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -150,9 +150,11 @@ class Selection:
         """Offsets that retention has deleted before they were read."""
         return self._scanned.deleted
 
-    def rest(self, desk: Desk, operation: Operation) -> Iterator[Chosen]:
+    def rest(
+        self, desk: Desk, operation: Operation, stopping: Callable[[], object]
+    ) -> Iterator[Chosen]:
         """What becomes of each letter from the cursor on, partition by partition."""
-        scan = self.letters.scan(self.wanted, known=desk.known, bounds={})
+        scan = self.letters.scan(self.wanted, known=desk.known, bounds={}, stopping=stopping)
         self._scanned = scan.result
         for name, end in operation.ends.items():
             start = operation.cursor.get(name, 0)

@@ -229,3 +229,10 @@ def test_a_rewind_of_a_topic_that_the_app_handles_no_more_is_refused(world):
     world.app = other
     with pytest.raises(ConfigurationError, match="about orders, for which the app has no handler"):
         world.rewinder().resume(paused.id)
+
+
+def test_a_rewind_that_finds_nothing_yet_can_be_paused(world):
+    asked = iter([False, False])
+    paused = world.rewind(3, keys=("nobody",), stopping=lambda: next(asked, True))
+    assert paused.status == "paused"
+    assert world.rewinder().resume(paused.id).status == "done"
