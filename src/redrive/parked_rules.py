@@ -62,8 +62,16 @@ class Match:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Match:
-        """What `asdict` has made of one."""
-        return cls(**{name: tuple(map(str, data.get(name, ()))) for name in _MATCHED})
+        """What `asdict` has made of one.
+
+        It fails for what this version does not know: more records would fit, perhaps all of them.
+        """
+        if set(data) - {*_MATCHED}:
+            raise ValueError(data)
+        found = cls(**{name: tuple(map(str, _checked(list, data.get(name, [])))) for name in data})
+        if not found:
+            raise ValueError(data)
+        return found
 
 
 _MATCHED: Final = tuple(each.name for each in fields(Match))

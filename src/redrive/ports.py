@@ -119,6 +119,13 @@ class Log(Protocol):
         """
         ...
 
+    def settle(self, partition: TopicPartition) -> None:
+        """Wait until all that was written so far can be read: until no older transaction is open.
+
+        One that is committed shows in some of its partitions a little before it does in others.
+        """
+        ...
+
 
 class Position(NamedTuple):
     """Progress in one partition: the next offset to run, and what is already done beyond it."""

@@ -84,6 +84,11 @@ class Record(_Fields):
         """Bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
+    @property
+    def weight(self) -> int:
+        """Bytes of key, value and headers: what keeping it costs."""
+        return self.size + sum(len(name) + len(value or b"") for name, value in self.headers)
+
 
 class Write(NamedTuple):
     """A message to be written. Without a partition, the key decides, as in Java's clients."""

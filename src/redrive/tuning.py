@@ -185,8 +185,11 @@ DEAD_NAMES: Final = 10
 """Topics or apps that a dry run names with each reason to leave letters out. Larger: longer lines.
 Smaller: the one that is needed may not be named."""
 DEAD_BLOCK: Final = 1000
-"""Offsets that are read at once when letters are listed from the end. Larger: the first page takes
-longer. Smaller: more requests for letters that are far apart."""
+"""Offsets that are read at once when letters are listed from the end, at most. Larger: a page may
+take longer than its time. Smaller: more requests for letters that are far apart."""
+DEAD_PAGE_BYTES: Final = 16_000_000
+"""Bytes of letters on one page, nearly. Larger: memory, for each page that is being made. Smaller:
+fewer large letters on a page."""
 DEAD_STEP: Final = 5000
 """Letters that a replay looks at before it commits how far it has come, also if it leaves them out.
 Larger: a crash repeats more looking. Smaller: more transactions for nothing."""

@@ -28,8 +28,8 @@ class World:
             self.sim.send("orders", value, key=f"k{number % 3}")
         self.sim.run_until_empty()
 
-    def _app(self, **options):
-        app = App("shop", retry=RetryPolicy("5s", **options))
+    def _app(self, delivery="at-least-once", **options):
+        app = App("shop", delivery=delivery, retry=RetryPolicy("5s", **options))
 
         @app.handler("orders")
         def handle(record, ctx):
@@ -91,3 +91,40 @@ class Counting:
         for batch in self._log.batches(place, *arguments):
             self.read[place.topic] += len(batch)
             yield batch
+
+
+class _Value(bytes):
+    """A value that says when it is made and when nobody has it any more."""
+
+    held: Held
+
+    def __del__(self):
+        self.held.now -= 1
+
+
+class Held:
+    """A log that knows how many of the values that were read of a topic are held at once."""
+
+    def __init__(self, log, topic):
+        self._log = log
+        self._topic = topic
+        self.now = 0
+        self.most = 0
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    def batches(self, place, *arguments):
+        for batch in self._log.batches(place, *arguments):
+            if place.topic != self._topic:
+                yield batch
+                continue
+            for record in batch:
+                yield [record._replace(value=self._value(record.value))]
+
+    def _value(self, value):
+        found = _Value(value)
+        found.held = self
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return found

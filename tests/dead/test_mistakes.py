@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkasPlace
 
 from redrive.cli import dead_replay
 from redrive.dead import Filter, open_letters, open_operator
 from redrive.dead.desk import UnderWayError
 from redrive.dead.operator import ReplayOptions
+from redrive.dead.watching import Fate, Watch
 from redrive.kafka.admin import Admin
+from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.topic_admin import KafkaTopics
+from redrive.ports import Position
+from redrive.record import partitions_of
 
 SLOWLY = ReplayOptions(rate=10)
 """So that there is a middle."""
@@ -95,6 +102,58 @@ def test_a_dead_topic_that_is_recreated_in_the_middle_of_a_job(shop):
     made.operator().cancel(job.id)
     assert made.letters.stats()[0].states == {"open": 80}
     assert made.operator().replay(Filter()).counts == {"sent": 80}
+
+
+def test_a_plan_is_not_for_what_has_the_places_of_its_letters_since(shop):
+    made = shop(partitions=1)
+    topic, topics = made.app.dead_topic, KafkaTopics(made.settings)
+    made.bury(["bad 1", "bad 2"])
+    operator, one = made.operator(), Filter(places=(f"{topic}[0]@1",))
+    plan = operator.plan(one)
+    topics.delete(topic)
+    topics.create(topic, 1, {})
+    made.bury(["other 1", "other 2"])
+    with pytest.raises(UnderWayError, match="recreated since somebody looked at these letters"):
+        operator.replay(one, planned=plan.planned)
+    assert made.copies() == {}
+    assert made.letters.stats()[0].states == {"open": 2}
+
+
+def test_a_copy_that_died_in_a_transaction_that_cannot_be_read_yet_is_waited_for(shop):
+    made = shop(partitions=1, delivery="transaction")
+    made.bury(["bad 1"])
+    operation = made.operator().replay(Filter())
+    (delay,) = made.app.delay_topics
+    [copy] = [each for each in made.read(delay) if each.value == b"bad 1"]
+    producer = Producer(
+        {"bootstrap.servers": made.settings.servers(), "transactional.id": made.name + "-late"}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    headers = [*copy.headers, ("redrive-dead-reason", b"rejected")]
+    producer.produce(made.app.dead_topic, b"bad 1", headers=headers)
+    producer.flush(60)
+    places = partitions_of({delay: made.log.partitions(delay)})
+    progress = KafkaProgress(made.settings, made.name)
+    progress.commit({place: Position(made.log.bounds(place)[1]) for place in places})
+
+    class Settled:
+        """A transaction that ends only once somebody waits for it."""
+
+        ends: ClassVar = [producer.commit_transaction]
+
+        def __getattr__(self, name):
+            return getattr(made.log, name)
+
+        def settle(self, place):
+            if place.topic == made.app.dead_topic and self.ends:
+                self.ends.pop()(60)
+            made.log.settle(place)
+
+    letters = made.letters
+    letters.log = Settled()
+    assert Watch(letters, operation, progress).look() == Fate(dead=1, parked=0, waiting=0)
+    progress.close()
 
 
 def test_letters_that_retention_deletes_while_a_job_is_paused(shop):

@@ -88,7 +88,7 @@ matches = st.builds(
     topics=st.lists(texts, max_size=2).map(tuple),
     groups=st.lists(texts, max_size=2).map(tuple),
     ids=st.lists(texts, max_size=2).map(tuple),
-)
+).filter(bool)
 rules_of_any_kind = st.builds(
     ParkedRule,
     id=texts,
@@ -137,6 +137,10 @@ def test_of_rules_the_last_word_counts_and_what_others_wrote_is_left_alone():
         {"topic_ids": {PLACE.topic: 1}},
         {"match": []},
         {"match": {"ids": 7}},
+        {"match": {"ids": "17"}},
+        {"match": {"keys": ["of a newer version"]}},
+        {"match": {"ids": ["7"], "keys": ["of a newer version"]}},
+        {"match": {}},
     ],
 )
 def test_a_rule_of_another_shape_ends_no_run(odd):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console as Terminal
 
 from redrive.app import App
+from redrive.cli import output
 from redrive.cli.options import Bootstrap
 from redrive.config import SettingsArguments, load_settings
 from redrive.dead.operator import FIX
@@ -213,7 +213,7 @@ def _run(server: Any, access: Access, host: str) -> None:
 
 def print_links(access: Access, host: str, port: int) -> None:
     """Print how to log in: to change things, and to look only."""
-    terminal = Terminal(highlight=False, soft_wrap=True)
+    terminal = output.terminal(soft_wrap=True)
     host = f"[{host}]" if ":" in host else host
     for what, token, name in (
         ("to change things", access.change, TOKEN),

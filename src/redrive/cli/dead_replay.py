@@ -29,6 +29,7 @@ from redrive.dead import open_operator
 from redrive.dead.filters import Filter
 from redrive.dead.operator import Operator, ReplayOptions, check_shards
 from redrive.dead.pace import ramp_of, rate_of, share_of
+from redrive.dead.scan import Planned
 from redrive.errors import ConfigurationError
 from redrive.tuning import DEAD_LOOK_EVERY
 
@@ -117,7 +118,7 @@ def replay(  # noqa: PLR0917 -- typer calls it by keyword; these are the command
                     options,
                     why=reason,
                     run_shards=run_shards,
-                    planned=None if plan is None else plan.bounds,
+                    planned=_planned(plan, new),
                     **how,
                 ),
                 as_json=as_json,
@@ -206,17 +207,27 @@ def _new_value(
 
     To be named by its place: another that dies while the editor is open may fit as well.
     """
-    found, _ = whose.letters().some(which, limit=2)
     if not edit and file is None:
         return None
     if edit + (file is not None) + (options.fix is not None) > 1:
         raise ConfigurationError("give one of --edit, --value and --fix")
+    letters = whose.letters()
+    topic_id = letters.log.topic_id(letters.topic)  # before its offsets
+    found, _ = letters.some(which, limit=2)
     if len(found) != 1:
         how_many = "more than one letter fits" if found else "no letter fits"
         name = "--edit" if edit else "--value"
         raise ConfigurationError(f"{name} is for one letter, but {how_many}: name it with --at")
     [(letter, _, _)] = found
-    return NewValue(letter, edited(letter, whose.app) if file is None else read_value(file, letter))
+    value = edited(letter, whose.app) if file is None else read_value(file, letter)
+    return NewValue(letter, value, topic_id)
+
+
+def _planned(plan: ReplayPlan | None, new: NewValue | None) -> Planned | None:
+    """What somebody has seen before it is done: a dry run, or a letter in an editor."""
+    if plan is None:
+        return None if new is None else Planned(new.topic_id)
+    return plan.planned if new is None else plan.planned._replace(topic_id=new.topic_id)
 
 
 def _agreed(plan: ReplayPlan, edited_value: NewValue | None, as_json: bool) -> bool:

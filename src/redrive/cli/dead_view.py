@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from redrive.cli.output import terminal
 from redrive.dead import fixing
 from redrive.dead.copies import WHY
 from redrive.dead.filters import age
@@ -127,7 +128,7 @@ def stats(found: Stats, scanned: Scanned) -> None:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    return Console(highlight=False, stderr=stderr)
+    return terminal(stderr=stderr)
 
 
 def _say(console: Console, text: str) -> None:
@@ -135,9 +136,9 @@ def _say(console: Console, text: str) -> None:
     console.print(printable(text), markup=False, soft_wrap=True)
 
 
-def _cell(text: str) -> str:
+def _cell(text: str) -> Text:
     """The same for a cell of a table."""
-    return escape(printable(text))
+    return Text(printable(text))
 
 
 def _table(*columns: str) -> Table:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from redrive.cli import demo_simulated
+from redrive.cli import demo_simulated, output
 from redrive.errors import ConfigurationError
 
 
@@ -24,7 +23,7 @@ def demo(
 
     Takes a minute or two and leaves nothing behind. Exit code 1 if a record was lost.
     """
-    terminal = Console(highlight=False, soft_wrap=True)
+    terminal = output.terminal(soft_wrap=True)
     if simulated and console:
         raise ConfigurationError("--console shows a real Kafka: leave out --simulated")
     if simulated:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from redrive.app import App
@@ -16,6 +15,7 @@ from redrive.cli.doctor_database import check_database
 from redrive.cli.doctor_machine import check_machine
 from redrive.cli.finding import Finding, misconfigured, not_checked, ok
 from redrive.cli.options import AsJson, Bootstrap, Database, Outage
+from redrive.cli.output import terminal
 from redrive.config import Settings, SettingsArguments, addresses, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
@@ -116,7 +116,7 @@ def _settings(arguments: SettingsArguments, app: App | None) -> tuple[Settings |
 
 
 def _show(finding: Finding) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     colour = _COLOURS[finding.verdict]
     console.print(
         f"[{colour}]{finding.verdict:<11}[/] {escape(finding.subject)}: {escape(finding.seen)}",

@@ -27,6 +27,8 @@ class NewValue(NamedTuple):
 
     letter: Letter
     value: bytes
+    topic_id: str
+    """Of the dead topic that it was read from."""
 
     def keep(self) -> None:
         """Keep it in a file, and say how to go on with that: nobody edits a value twice."""

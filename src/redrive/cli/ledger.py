@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from redrive.cli.options import AsJson, Database
+from redrive.cli.output import terminal
 from redrive.config import Settings, SettingsArguments, load_settings
 from redrive.delivery.equipping import require_psycopg
 from redrive.errors import LedgerError
@@ -75,7 +75,7 @@ def status(
         content = _as_data(found) | {"outbox": [one._asdict() for one in waiting]}
         typer.echo(json.dumps(content, indent=2))
     else:
-        console = Console(highlight=False)
+        console = terminal()
         for line in [*_lines(found), *map(str, waiting)]:
             console.print(line, markup=False, soft_wrap=True)
     raise typer.Exit(0 if found.complete else 1)

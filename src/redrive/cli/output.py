@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from typing import Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -31,11 +31,16 @@ class _LogLines(io.StringIO):
         return len(text)
 
 
+def terminal(**options: Any) -> Console:
+    """Where a command prints: text as it is. `a:100:b` is a key, and no picture of a hundred."""
+    return Console(highlight=False, emoji=False, **options)
+
+
 def console_for(log_format: LogFormat) -> Console:
     """Where a command prints its progress."""
     if log_format == "json":
-        return Console(file=_LogLines(), highlight=False, width=_WIDTH)
-    return Console(highlight=False)
+        return terminal(file=_LogLines(), width=_WIDTH)
+    return terminal()
 
 
 def say_error(error: RedriveError) -> None:

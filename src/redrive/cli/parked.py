@@ -9,11 +9,11 @@ from time import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from redrive.cli.dead_options import composed
 from redrive.cli.options import AsJson, Bootstrap, By, Reason, Target, Yes
+from redrive.cli.output import terminal
 from redrive.config import SettingsArguments, load_settings
 from redrive.dead import Steering, SteeringPlan, open_steering
 from redrive.dead.parked import NO_GROUPS
@@ -187,7 +187,7 @@ def _show(plan: SteeringPlan, verb: str, *, as_json: bool) -> None:
 
 
 def _print(lines: Any) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
+from redrive.cli.output import terminal
 from redrive.numbers import counted
 from redrive.tuning import DEAD_TOLD_EVERY
 
@@ -24,9 +25,9 @@ class Show(Protocol):
 
 def progress(*, as_json: bool) -> AbstractContextManager[Show]:
     """What shows it, where nothing is printed that was asked for."""
-    console = Console(highlight=False, stderr=as_json)
+    console = terminal(stderr=as_json)
     if not console.is_terminal:
-        return nullcontext(Lines(Console(highlight=False, stderr=True)))
+        return nullcontext(Lines(terminal(stderr=True)))
     return Bar(console)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from redrive.choices import Engine
 from redrive.cli.options import RunsOn
+from redrive.cli.output import terminal
 from redrive.cli.stopping import Stopping
 from redrive.cli.view import steps
 from redrive.errors import ConfigurationError
@@ -71,7 +71,7 @@ def _cells(engine: Engine, rows: list[Row], moments: list[Moment]) -> list[Cell]
 
     cells: list[Cell] = []
     # The table may be piped: progress goes to stderr.
-    with steps(Console(highlight=False, stderr=True)) as say:
+    with steps(terminal(stderr=True)) as say:
         say("starting Kafka and PostgreSQL")
         with stack(ephemeral=True) as running:
             prover = Prover(running, engine)

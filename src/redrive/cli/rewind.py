@@ -7,10 +7,10 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from redrive.cli.dead_replay import ended, in_sight
 from redrive.cli.options import AsJson, Bootstrap, By, Database, Reason, Target, Yes
+from redrive.cli.output import terminal
 from redrive.config import addresses, load_settings
 from redrive.dead.showing import printable
 from redrive.errors import ConfigurationError
@@ -96,7 +96,7 @@ def _show(plan: RewindPlan, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(plan.as_data(), indent=2))
         return
-    console = Console(highlight=False)
+    console = terminal()
     for said in plan.sentences():
         console.print(printable(said), markup=False, soft_wrap=True)
     console.print(

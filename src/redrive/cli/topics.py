@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from redrive.app import App
 from redrive.cli.options import AsJson, Bootstrap, Outage, Target
+from redrive.cli.output import terminal
 from redrive.config import SettingsArguments, load_settings
 from redrive.durations import milliseconds
 from redrive.errors import RedriveError
@@ -159,7 +159,7 @@ def _topic_data(topic: TopicPlan) -> dict[str, Any]:
 
 
 def _show(plan: Plan, applied: Applied, left: Iterable[str]) -> None:
-    console = Console(highlight=False)
+    console = terminal()
     for fix, error in applied:
         if error is None:
             console.print(f"[green]done[/]    {escape(str(fix))}", soft_wrap=True)

@@ -160,7 +160,7 @@ def picture(
     if waiting.lag:
         parts.append(_delays(waiting, now))
     parts.append(Text.from_markup(lateness(figures)))
-    parts += [Text.from_markup(f"[red]{escape(each)}[/]") for each in troubles(statuses)]
+    parts += [Text(each, "red") for each in troubles(statuses)]
     return Group(*parts)
 
 

@@ -15,6 +15,7 @@ from redrive.console.board import Board
 from redrive.console.forms import FILTERS, Fields, filter_of, options_of
 from redrive.console.plans import Action, Asked
 from redrive.dead import Filter, Operation, Operator, ReplayOptions, ReplayPlan, Trying
+from redrive.dead.fixing import editable
 from redrive.dead.operator import fix_named
 from redrive.dead.steering import Steering
 from redrive.dead.trying import Trials
@@ -42,6 +43,8 @@ def plan(asking: Asking) -> Response:
     wanted = filter_of(meant, int(time() * 1000), as_seen=as_seen)
     options = options_of(fields, asking.console.fixes, edited)
     _check(board, cast("Action", action), wanted, options)
+    if edited is not None:
+        _check_edited(board, wanted, fields)
     operator = board.watched.operator(asking.visitor.name)
     asked = board.plans.begin(
         cast("Action", action),
@@ -169,7 +172,7 @@ def _job(
 
     def run(show: Any, stopping: Callable[[], str]) -> Operation:
         # What has died since was not in the plan that somebody has seen.
-        how: dict[str, Any] = {"progress": show, "stopping": stopping, "planned": plan.bounds}
+        how: dict[str, Any] = {"progress": show, "stopping": stopping, "planned": plan.planned}
         if asked.action == "discard":
             return operator.discard(asked.wanted, why, **how)
         return operator.replay(asked.wanted, asked.options, why=why, **how)
@@ -212,10 +215,27 @@ def _meant(fields: Fields) -> dict[str, list[str]]:
 def _edited(fields: Fields) -> bytes | None:
     if "edited" not in fields:
         return None
-    text = fields["edited"][0].replace("\r\n", "\n")  # as forms send line ends
-    if text == fields.get("before_edit", [""])[0].replace("\r\n", "\n"):
+    text = _as_written(fields["edited"][0])
+    if text == _as_written(fields.get("before_edit", [""])[0]):
         raise ConfigurationError("the value was not changed: nothing is replayed")
     return text.encode()
+
+
+def _check_edited(board: Board, wanted: Filter, fields: Fields) -> None:
+    """See that the letter is the one whose value somebody had before them, if the page told it."""
+    board.index.catch_up()
+    [place] = wanted.places
+    text, _ = editable(board.watched.letters.show(place, known=board.index.known).found.letter)
+    if [_as_written(text)] != [*map(_as_written, fields.get("before_edit", [text]))]:
+        raise ConfigurationError(
+            f"{place} is another letter than the one that was edited: its topic has been recreated"
+            " since; edit it again"
+        )
+
+
+def _as_written(text: str) -> str:
+    """A text without the ends of lines that forms send."""
+    return text.replace("\r\n", "\n")
 
 
 def _to(asking: Asking, path: str) -> Response:

@@ -19,11 +19,14 @@ from typing import Final, NamedTuple
 from redrive.console.first_waiting import FirstWaiting
 from redrive.dead import DeadLetters, Group, Operation
 from redrive.dead.groups import Groups
-from redrive.dead.scan import Bounds, Scan, bounds_of
+from redrive.dead.scan import Bounds, Found, Scan, bounds_of
+from redrive.dead.showing import Seen
+from redrive.dead.standing import lots
 from redrive.dead.state_topic import Known, StateReader
 from redrive.dead.states import STATES, UNSETTLED, state_of
 from redrive.errors import NotReadyError
 from redrive.kafka.errors import MissingTopicError
+from redrive.record import Record
 from redrive.tuning import CONSOLE_CATCH_UP_SECONDS, CONSOLE_INDEX_STEP, CONSOLE_RECOUNT_EVERY
 
 HOUR: Final = 3_600_000
@@ -231,7 +234,13 @@ class LettersIndex:
         """Count a range of one partition."""
         letters = self._letters
         scan = Scan(letters.log, letters.topic, dialect=letters.dialect, bounds={})
-        found = [letters.seen(each.letter) for each in scan.partition(partition, start, end)]
+        for some in lots(scan.partition(partition, start, end), _record):
+            found = [letters.seen(each.letter) for each in some]
+            self._note(partition, found, found[-1].letter.record.offset + 1)
+        self._note(partition, [], end)
+
+    def _note(self, partition: int, found: list[Seen], end: int) -> None:
+        """Count letters of one partition, up to an offset."""
         for seen in found:
             _ = seen.pattern  # by the app's decoders, which may hang: no page waits for that
         with self._lock:
@@ -258,6 +267,10 @@ class LettersIndex:
         if number == len(self._by_number):
             self._by_number.append(group)
         return number
+
+
+def _record(found: Found) -> Record:
+    return found.letter.record
 
 
 def _unsettled(group: Group) -> int:

@@ -12,7 +12,7 @@ from redrive.fingerprint import Fingerprint
 from redrive.history import Tried, attempts
 from redrive.record import Headers, Record
 
-_JAVA_FRAME: Final = re.compile(r"^\s+at ([\w.$<>/@-]+)\(", re.MULTILINE)
+_JAVA_FRAME: Final = re.compile(r"^[ \t]+at ([\w.$<>/@-]+)\(", re.MULTILINE)
 _NO_NUMBERS: Final = re.compile(r"[0-9]+")
 
 

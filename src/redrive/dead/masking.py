@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
@@ -83,6 +83,23 @@ def masked_whole(data: bytes) -> Apart:
     return Apart(MASK, frozenset(taking.secrets), complete)
 
 
+def secrets_as_written(data: bytes, masked: Collection[str]) -> frozenset[str]:
+    """What masked fields hold of JSON, as it is written: an error may quote that.
+
+    Numbers with all their digits, and whatever a field holds that is there twice.
+    """
+    taking = _TakingApart(masked, json_as_written)
+    taking.part(json_as_written(data), ".", 0)
+    return frozenset(taking.secrets)
+
+
+def whole_as_written(data: bytes) -> frozenset[str]:
+    """The same of bytes all of which are masked."""
+    taking = _TakingApart((), json_as_written)
+    taking.remember(json_as_written(data))
+    return frozenset(taking.secrets)
+
+
 def is_masked(path: str, masked: Collection[str]) -> bool:
     """Whether a field is masked: `card.number` wherever a `card` has one, `number` anywhere."""
     return f".{path}".endswith(tuple(f".{each}" for each in masked))
@@ -103,8 +120,12 @@ def without(text: str, secrets: Collection[str]) -> str:
 class _TakingApart:
     """Takes one value apart, and remembers what it has masked."""
 
-    def __init__(self, masked: Collection[str]) -> None:
+    def __init__(
+        self, masked: Collection[str], read: Callable[[str | bytes], Any] | None = None
+    ) -> None:
+        """`read`: how JSON in texts is read."""
         self._masked = masked
+        self._read = read or json_of
         names = {re.escape(each.rpartition(".")[2]) for each in masked}
         self._mentions = re.compile(rf"(?<![^\W_])({'|'.join(names)})(?![^\W_])", re.IGNORECASE)
         self.secrets: set[str] = set()
@@ -127,8 +148,8 @@ class _TakingApart:
 
     def text(self, text: str, path: str, depth: int) -> Any:
         """A text: JSON in it is taken apart as well, and what names a masked field is hidden."""
-        inner = json_of(text)
-        if isinstance(inner, dict | list | str) and depth <= MASKED_DEEPEST:
+        inner = self._inner(text)
+        if inner is not None and depth <= MASKED_DEEPEST:
             shown = self.part(inner, path, depth + 1)
             return as_json(shown) if path else shown
         if not path or self._mentions.search(text):
@@ -155,11 +176,16 @@ class _TakingApart:
             pass  # it says too little to be looked for
         elif isinstance(value, (str, *_SCALARS)):
             self.secrets.add(str(value))
-            inner = json_of(value) if isinstance(value, str) else None
-            if isinstance(inner, dict | list | str):
+            inner = self._inner(value) if isinstance(value, str) else None
+            if inner is not None:
                 self.remember(inner, depth + 1)
         else:
             self.complete = False
+
+    def _inner(self, text: str) -> Any:
+        """What is in a text that is JSON and more than a number; None: it is none."""
+        inner = self._read(text)
+        return inner if isinstance(inner, dict | list | str) and inner != text else None
 
     def _opaque(self, path: str) -> str:
         if not path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from redrive.dead.copies import Replay
@@ -13,7 +13,7 @@ from redrive.dead.filters import Place
 from redrive.dead.fixing import Fix
 from redrive.dead.operations import Kind, Operation, Status, new_id
 from redrive.dead.running import OnProgress, Running
-from redrive.dead.scan import Bounds, bounds_of, existing, of_plan, with_offset
+from redrive.dead.scan import Planned, bounds_of, existing, of_plan, with_offset
 from redrive.dead.selection import ReplayPlan, Selection
 from redrive.dead.shards import RunningInShards, RunShards, ShardDesk, goes_on
 from redrive.dead.standing import Standings
@@ -54,7 +54,12 @@ class ReplayOptions:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> ReplayOptions:
-        """And back."""
+        """And back. What this version does not know is not left out: it would do something else."""
+        if unknown := set(data) - {field.name for field in fields(cls)}:
+            raise ConfigurationError(
+                f"it was begun with {', '.join(sorted(unknown))}, which this version of redrive"
+                " does not know: use the version that has begun it"
+            )
         given: dict[str, Any] = {
             name: tuple(each) if isinstance(each, list) else each for name, each in data.items()
         }
@@ -97,13 +102,14 @@ class Operator:
         progress: OnProgress = lambda _operation, _fate: None,
         stopping: Callable[[], bool | str] = lambda: False,
         run_shards: RunShards | None = None,
-        planned: Bounds | None = None,
+        planned: Planned | None = None,
     ) -> Operation:
         """Replay letters; returns when it is done, was stopped, or somebody paused it.
 
         With `run_shards`, the partitions of the dead topic are worked on side by side, by others.
-        With `planned`, what a plan has looked at, letters that died since are left alone, and those
-        that retention has deleted since are counted.
+        With `planned`, what a plan has looked at, letters that died since are left alone, those
+        that retention has deleted since are counted, and those of another topic that has taken the
+        name since are refused.
         """
         chosen = options or ReplayOptions()
         if self.letters.app is None:
@@ -146,7 +152,7 @@ class Operator:
         *,
         progress: OnProgress = lambda _operation, _fate: None,
         stopping: Callable[[], bool | str] = lambda: False,
-        planned: Bounds | None = None,
+        planned: Planned | None = None,
     ) -> Operation:
         """Mark letters as discarded; nothing is removed. `planned` is that of `replay`."""
         if not why.strip():
@@ -243,12 +249,18 @@ class Operator:
         desk.check_topic(operation)
         return desk
 
-    def _new(self, kind: Kind, wanted: Filter, why: str, planned: Bounds | None) -> Operation:
+    def _new(self, kind: Kind, wanted: Filter, why: str, planned: Planned | None) -> Operation:
         now, topic, app = self.means.clock.now(), self.letters.topic, self.letters.app
         # Before its offsets: those of a topic that is recreated meanwhile are then refused.
         topic_id = self.letters.log.topic_id(topic)
-        now_there = bounds_of(self.letters.log, topic)
-        bounds = now_there if planned is None else of_plan(now_there, planned)
+        if planned is not None and planned.topic_id != topic_id:
+            raise UnderWayError(
+                f"{topic} has been recreated since somebody looked at these letters: what is at"
+                " their offsets now are others; look again, and start again"
+            )
+        bounds = bounds_of(self.letters.log, topic)
+        if planned is not None and planned.bounds is not None:
+            bounds = of_plan(bounds, planned.bounds)
         if wanted.is_one_letter:
             place = Place.of(wanted.places[0])
             bounds = with_offset(bounds, place) if place.topic == topic else bounds

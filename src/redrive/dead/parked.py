@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redrive.dead.dialects import number, text
 from redrive.dead.letter import Letter
+from redrive.dead.scan import read_range
 from redrive.dead.showing import Seen
 from redrive.envelope import header_of
 from redrive.parked_rules import NOTHING, ParkedRule, Said, said
@@ -116,8 +117,13 @@ def ahead(topics: Collection[str], log: Log, progress: Progress) -> Iterator[Rec
         first, end = log.bounds(place)
         position = committed.get(place, Position(first))
         done = decode(position)
-        for batch in log.batches(place, max(first, position.offset), end):
-            yield from (each for each in batch if not includes(done, each.offset))
+        for record in read_range(log, place, max(first, position.offset), end, _left_alone):
+            if not includes(done, record.offset):
+                yield record
+
+
+def _left_alone(_offsets: int) -> None:
+    """What retention has deleted meanwhile waits no longer."""
 
 
 def what_is_said(rules: Sequence[ParkedRule], record: Record, topic_id: str) -> Said:

@@ -46,18 +46,15 @@ class Patience:
         """
         self._thread = thread = self._thread or _Thread()
         end: Future[_T] = thread.call(run)
-        try:
-            if not wait([end], seconds + grace).done:
-                self._thread = None
-                self._hanging.append(thread)
-                thread.end()  # when it comes back, if it does
-                raise did_not_end(seconds).with_traceback(thread.stands_at())
-            found = end.result()
-        except HandlerTimeout:
+        if not wait([end], seconds + grace).done:
+            self._thread = None
+            self._hanging.append(thread)
             self._in_a_row += 1
-            raise
-        self._in_a_row = 0
-        return found
+            thread.end()  # when it comes back, if it does
+            raise did_not_end(seconds).with_traceback(thread.stands_at())
+        by_itself = isinstance(end.exception(), HandlerTimeout)
+        self._in_a_row = self._in_a_row + 1 if by_itself else 0
+        return end.result()
 
     def close(self) -> None:
         """End the thread that waits for calls, if there is one; the next call begins another."""

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.app import state_topic_of
 from redrive.dead.copies import LeftOut
 from redrive.dead.desk import Desk, as_others_left_it
 from redrive.dead.operations import DONE, Operation
 from redrive.dead.pace import Pace
+from redrive.dead.scan import StoppedReadingError
 from redrive.dead.selection import Chosen
 from redrive.dead.state_topic import read_state
 from redrive.dead.watching import Fate, Watch
@@ -26,13 +27,11 @@ from redrive.kafka.errors import BrokerError, NotAllowedError
 from redrive.kafka.transactional_producer import FencedError
 from redrive.messages import weight
 from redrive.numbers import counted
-from redrive.record import Record, TopicPartition, Write, payload
+from redrive.record import Record, TopicPartition, Write
 from redrive.tuning import DEAD_BYTES, DEAD_LOOK_EVERY, DEAD_STEP, RAMP_PATIENCE
 
 if TYPE_CHECKING:
     from redrive.ports import Log
-
-_KEY: Final = Record._fields.index("key")
 
 
 class Job(Protocol):
@@ -48,8 +47,13 @@ class Job(Protocol):
         """The ends of partitions that were looked at from end to end."""
         ...
 
-    def rest(self, desk: Desk, operation: Operation) -> Iterator[Chosen]:
-        """What becomes of each record that the operation has not dealt with yet."""
+    def rest(
+        self, desk: Desk, operation: Operation, stopping: Callable[[], object]
+    ) -> Iterator[Chosen]:
+        """What becomes of each record that the operation has not dealt with yet.
+
+        StoppedReadingError, if it is to stop meanwhile.
+        """
         ...
 
     def check(self, desk: Desk, operation: Operation) -> None:
@@ -121,12 +125,15 @@ class Running:
     def _run(self) -> None:
         self._commit([], self.operation.change(status="running", said=self._said))
         self._progress(self.operation, None)
-        chosen = self._job.rest(self._desk, self.operation)
+        chosen = self._job.rest(self._desk, self.operation, self._stopping)
         while not self._stopping():
             self._wait()
             if self._stopping():
                 break
-            some = self._read_some(chosen)
+            try:
+                some = self._read_some(chosen)
+            except StoppedReadingError:
+                break
             if not some:
                 self._end()
                 return
@@ -284,7 +291,7 @@ def _weight(chosen: Chosen) -> int:
     """Letters that are left out or discarded are in memory as well."""
     copy = chosen.copy
     if copy is None or isinstance(copy, LeftOut):
-        return payload([chosen.record], _KEY)
+        return chosen.record.weight
     return weight([copy])
 
 

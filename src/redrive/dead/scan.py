@@ -21,6 +21,15 @@ Bounds = Mapping[int, tuple[int, int]]
 """By partition: the first offset, and the one after the last."""
 
 
+class Planned(NamedTuple):
+    """The letters that somebody has seen, and wants something to be done about."""
+
+    topic_id: str
+    """Of the dead topic: in one that was recreated since, their offsets mean others."""
+    bounds: Bounds | None = None
+    """The offsets that a dry run has looked at; None: there was none."""
+
+
 class Found(NamedTuple):
     """A letter that fits, and what was done about it before."""
 
@@ -91,6 +100,10 @@ class Scanned:
         return f"only at {', '.join(self.places[:DEAD_NAMES])}{more}"
 
 
+class StoppedReadingError(Exception):
+    """Whoever reads was asked to stop."""
+
+
 class Scan:
     """One pass over a dead topic. Ends are taken at its start: what dies later is not in it."""
 
@@ -104,12 +117,15 @@ class Scan:
         dialect: Dialect | None = None,
         bounds: Bounds | None = None,
         see: See = Seen,
+        stopping: Callable[[], object] = lambda: False,
     ) -> None:
         """With `bounds`, only these ranges are read; by default, all that is there now.
 
-        `see`: what may be seen of a letter, for filters that compare that.
+        `see`: what may be seen of a letter, for filters that compare that; `stopping`: whether to
+        stop with StoppedReadingError.
         """
         self._see = see
+        self._stopping = stopping
         self._log = log
         self._filter = filter or Filter()
         self._marks = marks or Marks()
@@ -131,9 +147,8 @@ class Scan:
         if not self._filter.fits_partition(topic, partition):
             return
         start, end = self._filter.bounds(topic, partition, start, end)
-        for record in read_range(
-            self._log, TopicPartition(topic, partition), start, end, self._lost
-        ):
+        place = TopicPartition(topic, partition)
+        for record in read_range(self._log, place, start, end, self._lost, stopping=self._stopping):
             result.scanned += 1
             letter = Letter(record, self._dialect)
             mark = self._marks.get(partition, record.offset)
@@ -147,12 +162,23 @@ class Scan:
 
 
 def read_range(
-    log: Log, place: TopicPartition, start: int, end: int, lost: Callable[[int], None]
+    log: Log,
+    place: TopicPartition,
+    start: int,
+    end: int,
+    lost: Callable[[int], None],
+    *,
+    stopping: Callable[[], object] = lambda: False,
 ) -> Iterator[Record]:
-    """The records of a range; what retention deletes before it is read is counted by `lost`."""
+    """The records of a range; what retention deletes before it is read is counted by `lost`.
+
+    StoppedReadingError, if it is to stop: there may be millions that nobody is told of.
+    """
     while start < end:
         try:
             for batch in log.batches(place, start, end):
+                if stopping():
+                    raise StoppedReadingError
                 yield from batch
                 start = batch[-1].offset + 1 if batch else start
         except OffsetsGoneError:

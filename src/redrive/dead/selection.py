@@ -6,7 +6,7 @@ The same for a dry run, which only counts, and for the job itself: so a dry run'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from redrive.dead.copies import NAMING, Copy, LeftOut, Replay, Why
 from redrive.dead.fixing import Fix, FixError, difference, fixed
 from redrive.dead.groups import Group, Groups
 from redrive.dead.patience import Patience
-from redrive.dead.scan import Bounds, Found, Scanned
+from redrive.dead.scan import Found, Planned, Scanned
 from redrive.dead.standing import Standings, lots
 from redrive.dead.state_topic import mark_write, marked
 from redrive.errors import EnvelopeError, HandlerTimeout
@@ -79,11 +79,13 @@ class ReplayPlan:
     scanned: Scanned | None = None
     unknown: str = ""
     """What could not be found out, and why."""
+    topic_id: str = ""
+    """Of the dead topic that it has looked at."""
 
     @property
-    def bounds(self) -> Bounds | None:
-        """The offsets that it has looked at, for the job that comes of it."""
-        return None if self.scanned is None else self.scanned.bounds
+    def planned(self) -> Planned:
+        """What it has looked at, for the job that comes of it."""
+        return Planned(self.topic_id, None if self.scanned is None else self.scanned.bounds)
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
@@ -148,9 +150,11 @@ class Selection:
         """Offsets that retention has deleted before they were read."""
         return self._scanned.deleted
 
-    def rest(self, desk: Desk, operation: Operation) -> Iterator[Chosen]:
+    def rest(
+        self, desk: Desk, operation: Operation, stopping: Callable[[], object]
+    ) -> Iterator[Chosen]:
         """What becomes of each letter from the cursor on, partition by partition."""
-        scan = self.letters.scan(self.wanted, known=desk.known, bounds={})
+        scan = self.letters.scan(self.wanted, known=desk.known, bounds={}, stopping=stopping)
         self._scanned = scan.result
         for name, end in operation.ends.items():
             start = operation.cursor.get(name, 0)
@@ -181,8 +185,10 @@ class Selection:
 
     def plan(self, known: Known) -> ReplayPlan:
         """Count what would be done."""
+        topic_id = self.letters.log.topic_id(self.letters.topic)  # before its offsets
         scan = self.letters.scan(self.wanted, known=known)
-        plan, groups = ReplayPlan(scanned=scan.result), Groups(self.letters.seen)
+        plan = ReplayPlan(scanned=scan.result, topic_id=topic_id)
+        groups = Groups(self.letters.seen)
         named: dict[str, Counter[str]] = {why: Counter() for why in NAMING}
         for each in self.chosen(scan):
             found, copy = each.found, each.copy

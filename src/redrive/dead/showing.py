@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -20,15 +20,16 @@ from redrive.dead.masking import (
     as_json,
     bytes_apart,
     is_masked,
-    json_as_written,
     json_of,
     leaves_without,
     masked_whole,
     readable,
+    secrets_as_written,
+    whole_as_written,
     without,
 )
 from redrive.dead.user_code import Calls, NotAnsweredError, at_once
-from redrive.envelope import type_and_text
+from redrive.envelope import ERROR_MESSAGE_BYTES, type_and_text
 from redrive.fingerprint import pattern
 from redrive.threads import raise_ctrl_c
 from redrive.tuning import MASKED_SECRETS
@@ -144,8 +145,11 @@ class Seen:
 
     @property
     def pattern(self) -> str:
-        """Its message without numbers, ids and quoted text: tells apart what is in one group."""
-        return _pattern(self.message or "")
+        """Its message without numbers, ids and quoted text: tells apart what is in one group.
+
+        Others than redrive write messages of any length: the beginning is enough, as ours are.
+        """
+        return _pattern((self.message or "")[:ERROR_MESSAGE_BYTES])
 
     @property
     def trace(self) -> str | None:
@@ -234,9 +238,20 @@ class Seen:
     @cached_property
     def _secrets(self) -> frozenset[str]:
         """What masked fields hold, of value, key and headers: as decoded, and as written."""
-        written = _apart(json_as_written(self.letter.record.value or b""), self.masked)
-        parts = (self._apart, written, self._key, *self._headers)
-        return frozenset().union(*(each.secrets for each in parts if each))
+        parts = (self._apart, self._key, *self._headers)
+        return frozenset().union(*(each.secrets for each in parts if each), *self._written())
+
+    def _written(self) -> Iterator[frozenset[str]]:
+        if not self.masked:
+            return
+        record = self.letter.record
+        for data in (record.value, record.key):
+            yield secrets_as_written(data or b"", self.masked)
+        for name, data in self.letter.headers:
+            if is_masked(name, self.masked):
+                yield whole_as_written(data or b"")
+            else:
+                yield secrets_as_written(data or b"", self.masked)
 
     @property
     def _too_many(self) -> bool:

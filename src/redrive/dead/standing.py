@@ -88,7 +88,7 @@ def _stands(claim: Claim, known: Mapping[InboxId, Found]) -> Stands:
 
 
 def lots(found: Iterable[_T], record_of: Callable[[_T], Record]) -> Iterator[list[_T]]:
-    """Several at a time: a question to the database for each would be slow.
+    """Several at a time, where a question to the database, or a lock, for each would be slow.
 
     No more than fit into memory: records may be large.
     """
@@ -96,8 +96,7 @@ def lots(found: Iterable[_T], record_of: Callable[[_T], Record]) -> Iterator[lis
     size = 0
     for each in found:
         some.append(each)
-        record = record_of(each)
-        size += len(record.key or b"") + len(record.value or b"")
+        size += record_of(each).weight
         if len(some) >= IDS_AT_ONCE or size >= DEAD_BYTES:
             yield some
             some, size = [], 0

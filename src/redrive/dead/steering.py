@@ -184,6 +184,7 @@ class Steering:
         if rule is None:
             raise ConfigurationError(f"no parked record matches {match}")
         self._write([rule])
+        self._check_first([rule])
         return rule
 
     def chosen(self, match: Match, rules: Sequence[str] = ()) -> list[ParkedRule]:
@@ -215,6 +216,7 @@ class Steering:
             holds = [rule for rule in rules if rule.kind == "hold"]
             said += [rule for each in holds if (rule := self._let_go(each.match, why))]
         self._write(said)
+        self._check_first([rule for rule in said if rule.kind == "run-now"])
         return said
 
     def _let_go(self, match: Match, why: str) -> ParkedRule | None:
@@ -229,12 +231,21 @@ class Steering:
         rules = [each for each in self.rules() if (each.kind, each.status) == ("run-now", "open")]
         for rule in rules:
             if self.under_way(rule):
-                raise UnderWayError(
-                    f"{rule.id} of {rule.by} is under way: records that make way for it could be"
-                    " missed. Wait until it is over, or end it with `redrive parked release"
-                    f" --rule {rule.id}`"
-                )
+                raise _in_the_way(rule)
         self._write([self._ended(rule, "all of it was passed") for rule in rules])
+
+    def _check_first(self, mine: Sequence[ParkedRule]) -> None:
+        """See that nobody else has begun a run-now just before; end one's own if somebody has."""
+        running = {rule.id: rule for rule in mine if rule.status == "open"}
+        if not running:
+            return
+        for rule in read_rules(self._log, self._app.rules_topic).values():
+            if rule.id in running:
+                return
+            if (rule.kind, rule.status) == ("run-now", "open") and self.under_way(rule):
+                told = f"{rule.id} of {rule.by} was first"
+                self._write([self._ended(each, told) for each in running.values()])
+                raise _in_the_way(rule)
 
     def _check_not_held(self, match: Match) -> None:
         """See that the same is not held already; after a run-now, holding it again means more."""
@@ -290,3 +301,10 @@ class Steering:
     def _named(self, rules: dict[str, ParkedRule]) -> str:
         told = map(self.told, rules.values())
         return ", ".join(f"{rule.id} ({rule.match})" for rule in told) or "none"
+
+
+def _in_the_way(rule: ParkedRule) -> UnderWayError:
+    return UnderWayError(
+        f"{rule.id} of {rule.by} is under way: records that make way for it could be missed. Wait"
+        f" until it is over, or end it with `redrive parked release --rule {rule.id}`"
+    )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive.dead.dialects import number
 from redrive.dead.letter import Letter
+from redrive.dead.scan import read_range
 from redrive.envelope import header_of
 from redrive.ports import Position
-from redrive.processing.progress.done_beyond import decode, includes
+from redrive.processing.progress.done_beyond import Range, decode, includes
 from redrive.record import Record, TopicPartition, partitions_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _OPERATION = header_of("operation")
 _ATTEMPT = header_of("attempt")
+_REPLAY_OF = header_of("replay_of")
 
 
 class Fate(NamedTuple):
@@ -54,6 +56,8 @@ class Watch:
         self._id = operation.id
         self._progress = progress
         self._dead = 0
+        self._died: set[bytes | None] = set()
+        """The letters whose copies have died and are ahead of the app's progress all the same."""
         self._seen = {
             TopicPartition(letters.topic, int(name)): end for name, end in operation.ends.items()
         }
@@ -69,13 +73,28 @@ class Watch:
 
     def look(self) -> Fate:
         """What became of the copies by now."""
-        self._look_at_dead()
+        fate = self._look()
+        if fate.settled and self._app is not None and self._app.guarantee.transactional:
+            # Progress may be seen a little before what was written with it.
+            for place in self._dead_places() + self._places(self._waiting_topics()):
+                self._log.settle(place)
+            fate = self._look()
+        return fate
+
+    def _look(self) -> Fate:
+        # In this order: a copy that dies meanwhile is then seen where it was, or where it is.
+        ahead = self._ahead()
+        self._died |= self._look_at_dead()
+        still_ahead: set[bytes | None] = set()
         parked = waiting = 0
-        for record in self._ahead():
-            if (number(record.header(_ATTEMPT) or b"") or 1) > 1:
+        for record in self._copies(ahead):
+            if (letter := record.header(_REPLAY_OF)) in self._died:
+                still_ahead.add(letter)
+            elif (number(record.header(_ATTEMPT) or b"") or 1) > 1:
                 parked += 1
             else:
                 waiting += 1
+        self._died = still_ahead
         return Fate(self._dead, parked, waiting)
 
     def follow(
@@ -89,40 +108,67 @@ class Watch:
                 return fate
             wait()
 
-    def _look_at_dead(self) -> None:
+    def _look_at_dead(self) -> set[bytes | None]:
+        """Count those that have died since the last look; returns of which letters they are."""
+        died: set[bytes | None] = set()
         for place in self._dead_places():
             first, end = self._log.bounds(place)
             start = max(self._seen.get(place, 0), first)
-            for batch in self._log.batches(place, start, end):
-                found = (Letter(record, self._letters.dialect) for record in batch)
-                self._dead += sum(each.operation == self._id for each in found)
+            for record in read_range(self._log, place, start, end, _left_alone):
+                letter = Letter(record, self._letters.dialect)
+                if letter.operation == self._id:
+                    self._dead += 1
+                    died.add(record.header(_REPLAY_OF))
             self._seen[place] = max(start, end)
+        return died
 
     def _dead_places(self) -> list[TopicPartition]:
         """Where copies die again: of an app that was renamed, in another topic than before."""
         topics = [self._letters.topic, *(() if self._app is None else (self._app.dead_topic,))]
-        return [
-            TopicPartition(topic, partition)
-            for topic in dict.fromkeys(topics)
-            for partition in range(self._log.partitions(topic))
-        ]
+        return self._places(dict.fromkeys(topics))
 
-    def _ahead(self) -> Iterator[Record]:
+    def _waiting_topics(self) -> list[str]:
+        app = self._app
+        return [] if app is None else [*app.waiting_topics(self._log.names(app.name))]
+
+    def _places(self, topics: Iterable[str]) -> list[TopicPartition]:
+        return partitions_of({topic: self._log.partitions(topic) for topic in topics})
+
+    def _ahead(self) -> list[_Ahead]:
         """Copies can only be among what the app has not committed yet."""
         if self._app is None or self._progress is None:
-            return
-        topics = [*self._app.handlers, *self._app.waiting_topics(self._log.names(self._app.name))]
-        places = partitions_of({topic: self._log.partitions(topic) for topic in topics})
+            return []
+        places = self._places([*self._app.handlers, *self._waiting_topics()])
         committed = self._progress.committed(places)
+        found = []
         for place in places:
             first, end = self._log.bounds(place)
             position = committed.get(place, Position(first))
-            start, mine = max(first, position.offset, self._without.get(place, 0)), end
-            done = decode(position)
-            for batch in self._log.batches(place, start, end):
-                for record in batch:
-                    if record.header(_OPERATION) == self._id.encode():
-                        mine = min(mine, record.offset)
-                        if not includes(done, record.offset):
-                            yield record
+            start = max(first, position.offset, self._without.get(place, 0))
+            found.append(_Ahead(place, start, end, decode(position)))
+        return found
+
+    def _copies(self, ahead: Iterable[_Ahead]) -> Iterator[Record]:
+        """The copies among it that are not handled."""
+        for place, start, end, done in ahead:
+            mine = end
+            for record in read_range(self._log, place, start, end, _left_alone):
+                if record.header(_OPERATION) == self._id.encode():
+                    mine = min(mine, record.offset)
+                    if not includes(done, record.offset):
+                        yield record
             self._without[place] = max(start, mine)
+
+
+class _Ahead(NamedTuple):
+    """What the app has not committed of one partition."""
+
+    place: TopicPartition
+    start: int
+    end: int
+    done: list[Range]
+    """What is handled of it all the same."""
+
+
+def _left_alone(_offsets: int) -> None:
+    """What retention has deleted cannot be handled any more."""

@@ -5,7 +5,7 @@ Progress stays where it is, and the app may run meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -58,12 +58,14 @@ class Copying:
         """Offsets that retention has deleted before they were read."""
         return self._records.deleted
 
-    def rest(self, desk: Desk, operation: Operation) -> Iterator[Chosen]:
+    def rest(
+        self, desk: Desk, operation: Operation, stopping: Callable[[], object]
+    ) -> Iterator[Chosen]:
         """What becomes of each record from the cursor on, partition by partition."""
         del desk  # it knows letters only
         for span in self._spans:
             start = operation.cursor.get(str(span.place), span.start)
-            for old in self._records.of(span, self._keys, start=start):
+            for old in self._records.of(span, self._keys, start=start, stopping=stopping):
                 copy = self._copy(old, operation.id)
                 # What is left out was not asked for: its id may be that of a record out of range.
                 forgets = self._forget and not isinstance(copy, LeftOut)

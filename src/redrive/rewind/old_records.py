@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from redrive import envelope as envelopes
@@ -42,18 +42,30 @@ class OldRecords:
         """Offsets that retention has deleted before they were read."""
 
     def of(
-        self, span: Span, keys: Collection[str] = (), *, start: int | None = None
+        self,
+        span: Span,
+        keys: Collection[str] = (),
+        *,
+        start: int | None = None,
+        stopping: Callable[[], object] = lambda: False,
     ) -> Iterator[Old]:
-        """The records of a span that have one of these keys, in their order."""
-        found = self._read(span, span.start if start is None else start, keys)
+        """The records of a span that have one of these keys, in their order.
+
+        StoppedReadingError, if it is to stop meanwhile.
+        """
+        found = self._read(span, span.start if start is None else start, keys, stopping)
         for some in lots(found, lambda old: old.record):
             stands = self.standings.of([old.work for old in some])
             for old, each in zip(some, stands, strict=True):
                 yield old._replace(stands=each)
 
-    def _read(self, span: Span, start: int, keys: Collection[str]) -> Iterator[Old]:
+    def _read(
+        self, span: Span, start: int, keys: Collection[str], stopping: Callable[[], object]
+    ) -> Iterator[Old]:
         assigned, app, covered = Assigned(span.place), self._app, Covered(span)
-        for record in read_range(self._log, span.place, start, span.end, self._lost):
+        for record in read_range(
+            self._log, span.place, start, span.end, self._lost, stopping=stopping
+        ):
             if not covered(record.offset) or not fits_key(record, keys):
                 continue
             match judge(record, app.name, in_delay_topic=False, was=app.was):

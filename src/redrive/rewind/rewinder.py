@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redrive.dead.copies import target
 from redrive.dead.desk import (
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from redrive.app import App
     from redrive.dead.letters import DeadLetters
     from redrive.delivery.store import KnownIds
+
+
+_OPTIONS: Final = {"topics", "positions", "keys", "forget"}
+"""What is kept of how a rewind is done."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,23 @@ class Rewinder:
             raise UnderWayError(
                 f"{name} is not a rewind: `{found.resumed_by(self._letters.named)}` continues it"
             )
+        self._check_same(found)
         desk = Desk(self._letters, self._tools.means)
         operation = resumable(desk.known, name, self._letters.named)
         return self._run(desk, operation, _spans(operation), progress, stopping)
+
+    def _check_same(self, operation: Operation) -> None:
+        """Raise ConfigurationError for what this app, or this version, would do otherwise."""
+        if unknown := set(operation.options) - _OPTIONS:
+            raise ConfigurationError(
+                f"{operation.id} was begun with {', '.join(sorted(unknown))}, which this version of"
+                " redrive does not know: use the version that has begun it"
+            )
+        if gone := sorted(set(operation.options["topics"]) - set(self._app.handlers)):
+            raise ConfigurationError(
+                f"{operation.id} is about {', '.join(gone)}, for which the app has no handler any"
+                " more: use the code that it was begun with, or cancel it"
+            )
 
     # One of the two ways
 

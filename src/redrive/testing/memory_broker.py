@@ -118,6 +118,11 @@ class MemoryBroker:
             log = self._log(partition)
             return log.start, log.end
 
+    def settle(self, partition: TopicPartition) -> None:
+        """Nothing to wait for: what is written can be read."""
+        with self._lock:
+            self._log(partition)
+
     def read(self, partition: TopicPartition, start: int, end: int) -> list[Record]:
         """The records with start <= offset < end, as new objects each time.
 

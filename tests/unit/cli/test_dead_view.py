@@ -82,6 +82,22 @@ def test_no_letter_can_play_with_the_terminal(ask, command):
     assert "[red]" in shown or command[0] == "replay"
 
 
+@pytest.mark.parametrize("command", [["list"], ["show", "--at", "shop.dead[0]@0"], ["groups"]])
+def test_words_between_colons_are_shown_as_they_are(ask, command):
+    app = App("shop")
+
+    @app.handler("orders")
+    def handle(record, ctx):
+        raise KeyError("a:100:b")
+
+    world = World(app=app)
+    world.sim.send("orders", "a:100:b", key="a:100:b")
+    world.run()
+    shown = ask(world)(*command)
+    assert "a:100:b" in shown or command == ["groups"]
+    assert "\N{HUNDRED POINTS SYMBOL}" not in shown
+
+
 def evil(record):
     raise ValueError(EVIL)
 
@@ -191,6 +207,26 @@ def test_a_letter_that_goes_while_somebody_is_asked_is_told_of(ask, edits, monke
     said = ask(world)("replay", "--edit")
     assert "done, 0 replayed\n  1 offset was deleted by retention, unread\n" in said
     assert len([*edits.iterdir()]) == 1  # what was edited is not lost
+
+
+@pytest.mark.parametrize("how", [[], ["--yes"]])
+def test_an_edit_is_not_for_a_letter_that_took_the_place_meanwhile(ask, edits, monkeypatch, how):
+    world = World(values=["worse"])
+
+    def recreate(*_given):
+        world.broker.delete("shop.dead")
+        world.broker.create("shop.dead")
+        world.sim.send("orders", "another", key="k")
+        world.run()
+        return b"better"
+
+    monkeypatch.setattr("redrive.cli.dead_replay.can_ask", lambda: True)
+    monkeypatch.setattr("redrive.cli.dead_replay.edited", recreate)
+    monkeypatch.setattr("typer.confirm", lambda _question: True)
+    with pytest.raises(AssertionError, match="recreated since somebody looked"):
+        ask(world)("replay", "--edit", *how)
+    assert world.states() == {"another": "open"}
+    assert len([*edits.iterdir()]) == 1
 
 
 def test_an_edit_is_kept_if_it_cannot_be_replayed(ask, edits, monkeypatch, redrive):

@@ -102,7 +102,7 @@ def test_nobody_else_can_read_it_and_nothing_is_left(editor, tmp_path):
 @pytest.mark.parametrize("after", [b"new", b"new\n", b"new\n\n", b'{"a": 2}'])
 def test_what_is_kept_is_read_again_as_it_was(capsys, tmp_path, monkeypatch, before, after):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    NewValue(letter(before), after).keep()
+    NewValue(letter(before), after, "T1").keep()
     [file] = tmp_path.glob("redrive-*/letter.*")
     assert f"--at 'dead[0]@0' --value {file} --yes" in capsys.readouterr().err
     assert read_value(file, letter(before)) == after

@@ -6,15 +6,17 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
+from operating import World
 
 from redrive.console import ruling
-from redrive.console.changes import do_parked, do_plan, plan_parked, steer
+from redrive.console.changes import do_parked, do_plan, plan, plan_parked, steer
 from redrive.console.jobs import Jobs
+from redrive.console.letters_index import LettersIndex
 from redrive.console.plans import Plans
 from redrive.console.ruling import Ruling
 from redrive.dead import Filter, Operation, ReplayOptions, ReplayPlan
 from redrive.dead.desk import UnderWayError
-from redrive.dead.scan import Scanned
+from redrive.dead.scan import Planned, Scanned
 from redrive.dead.trying import Trials
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.local.waiting import wait_until
@@ -68,14 +70,15 @@ class Page:
         return answer.headers["location"]
 
 
-PLAN = ReplayPlan(letters=3, scanned=Scanned("shop.dead", bounds={0: (2, 5), 1: (0, 9)}))
+SCANNED = Scanned("shop.dead", bounds={0: (2, 5), 1: (0, 9)})
+PLAN = ReplayPlan(letters=3, scanned=SCANNED, topic_id="T1")
 
 
 @pytest.mark.parametrize("action", ["replay", "discard"])
 def test_a_confirmed_plan_does_no_more_than_it_has_shown_and_once(action):
     page = Page(action, PLAN)
     assert page.confirm() == page.confirm() == f"/apps/shop/jobs/{action}-1"
-    assert page.clerk.asked == [(action, {0: (2, 5), 1: (0, 9)})]
+    assert page.clerk.asked == [(action, Planned("T1", {0: (2, 5), 1: (0, 9)}))]
 
 
 def test_a_plan_that_was_refused_can_be_confirmed_again():
@@ -90,6 +93,29 @@ def test_a_plan_that_was_refused_can_be_confirmed_again():
 def test_a_trial_is_nothing_to_be_confirmed():
     with pytest.raises(ConfigurationError, match="not known any more"):
         Page("try", Trials(Scanned("shop.dead"), [])).confirm()
+
+
+@pytest.mark.parametrize("before", [["worse"], ["another"], []])
+def test_an_edit_is_for_the_letter_that_was_edited_and_no_other(before):
+    world = World(values=["worse"])
+    index = LettersIndex(world.letters)
+    watched = SimpleNamespace(
+        letters=world.letters, operator=world.operator, has_code=True, app=world.app
+    )
+    board = SimpleNamespace(name="shop", watched=watched, index=index, plans=Plans())
+    fields = {"action": ["replay"], "at": ["shop.dead[0]@0"], "edited": ["better"]}
+    asking = SimpleNamespace(
+        board=board,
+        fields=fields | ({"before_edit": before} if before else {}),
+        console=SimpleNamespace(fixes=()),
+        visitor=SimpleNamespace(name="alice"),
+    )
+    if before == ["another"]:
+        with pytest.raises(ConfigurationError, match="another letter than the one that was edited"):
+            plan(asking)
+        return
+    name = plan(asking).headers["location"].rpartition("/")[2]
+    assert board.plans.get(name).end.result(60).changed == 1
 
 
 class Desk:

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 from letters import buried, shop
+from operating import Held
 
 from redrive import App
 from redrive.console import letters_index
 from redrive.console.jobs import Jobs
 from redrive.console.letters_index import LettersIndex
 from redrive.console.parts import standing_of
-from redrive.dead import DeadLetters, Filter, Operation
+from redrive.dead import DeadLetters, Filter, Operation, standing
 from redrive.dead.desk import Means
 from redrive.dead.operator import Operator, ReplayOptions
 from redrive.errors import ConfigurationError, NotReadyError
@@ -342,3 +343,16 @@ def test_a_group_waits_since_its_first_letter_about_which_nobody_has_decided():
     assert waiting()[name] == last[0]
     world.operator.discard(Filter(places=(last[1],)), "test data")
     assert name not in waiting()
+
+
+def test_no_more_letters_are_in_memory_at_once_than_fit(monkeypatch):
+    world = World()
+    log = Held(world.letters.log, world.letters.topic)
+    world.letters.log = log
+    monkeypatch.setattr(standing, "DEAD_BYTES", 1_000)
+    assert world.counted() == world.scanned()
+    assert log.now == 0
+    most = log.most
+    lightest = min(each.letter.record.weight for each in world.letters.some()[0])
+    # Those that are counted, and those that are read next.
+    assert most <= 2 * (1_000 // lightest + 1) + 1 < 10

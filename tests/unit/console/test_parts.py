@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import letters
 import pytest
 
 from redrive.console.access import Access
 from redrive.console.asking import Console
 from redrive.console.flow import Flow, Node
+from redrive.console.letters_index import LettersIndex
 from redrive.console.parts import PARTS
 from redrive.console.trends import Trends
+from redrive.dead import DeadLetters
 from redrive.secret import Secret
 
 
@@ -39,3 +42,20 @@ def test_what_is_missing_without_an_address_of_runs_is_said_with_how_to_have_it(
     assert "guards" in said
     assert "--metrics-port" in said
     assert "--watch" not in flow_of(watches=True)
+
+
+def test_what_letters_call_themselves_is_bounded_and_plain():
+    app = letters.shop()
+    with letters.buried(app) as sim:
+        headers = [("redrive-dead-reason", b"\xe2\x80\xae" + b"r" * 100_000)]
+        headers += [("redrive-error-group", b"g" * 100_000)]
+        sim.send(app.dead_topic, "v", headers=headers)
+        index = LettersIndex(DeadLetters(sim.broker, app=app))
+        index.refresh()
+    board = SimpleNamespace(name="shop", index=index, index_trouble="")
+    console = Console({"shop": board}, Access(change=Secret("c"), read=Secret("r")))
+    page = PARTS["groups"](console, board)
+    assert "1 of 1 letters counted" in page
+    assert "\u202e" not in page
+    assert "r" * 200 not in page
+    assert "g" * 200 not in page.replace("group=" + "g" * 100_000, "")

@@ -80,6 +80,14 @@ def test_the_group_of_a_foreign_letter_is_its_class_and_where_it_was_raised():
     assert one != spring(b"x\nCaused by: y: order 1\n\tat a.B.d(B.java:7)\n")
 
 
+def test_a_trace_of_empty_lines_keeps_nobody_from_counting():
+    trace = b"\n" * 1_000_000 + b"\tat com.shop.A.b(A.java:1)\n"  # it took half an hour
+    given = {**dict(letters.SPRING), "kafka_dlt-exception-stacktrace": trace}
+    other = given | {"kafka_dlt-exception-stacktrace": b"x\n  at com.shop.A.b(A.java:7)\n"}
+    made = [Letter(letters.foreign("dead", *each.items())).group for each in (given, other)]
+    assert made[0] == made[1]
+
+
 def test_a_record_that_says_nothing_is_a_letter_of_an_unknown_dialect():
     letter = Letter(letters.foreign("dead", ("a", b"b"), ("a", None)))
     assert (letter.dialect.name, letter.origin, letter.reason) == ("unknown", None, None)

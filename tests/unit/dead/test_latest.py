@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from letters import buried, shop
+from operating import Held
 
 from redrive.dead import DeadLetters, Filter
 from redrive.dead import latest as module
@@ -67,3 +68,50 @@ def test_what_dies_meanwhile_is_on_no_later_page():
     sim.run_until_empty()
     rest = latest(letters, limit=100, before=first.before)
     assert len(rest.found) == 4
+
+
+def test_a_page_is_no_larger_than_its_bytes_and_has_one_letter_at_least(monkeypatch):
+    monkeypatch.setattr(module, "DEAD_PAGE_BYTES", 5_000)
+    app = shop("shop3")
+    sim = buried(app, *(f"bad {n} {'x' * 1_000 * (n + 1)}" for n in range(9)))
+    letters = DeadLetters(sim.broker, app=app)
+    page = latest(letters)
+    sizes = [[each.letter.record.size for each in page.found]]
+    while page.left:
+        page = latest(letters, before=page.before)
+        sizes.append([each.letter.record.size for each in page.found])
+    assert len([size for each in sizes for size in each]) == 9
+    assert all(sum(each[:-1]) <= 5_000 for each in sizes)
+    assert max(map(len, sizes)) > 1
+
+
+def test_a_block_of_letters_is_not_in_memory_at_once():
+    log = Held(LETTERS.log, LETTERS.topic)
+    page = latest(DeadLetters(log, app=APP), Filter(), limit=3)
+    assert len(page.found) == 3
+    assert log.now == 3
+    assert log.most <= 6  # beside the page, what is read and what makes room for it
+
+
+def test_blocks_grow_while_they_are_read_quickly_and_shrink_while_not(monkeypatch):
+    monkeypatch.setattr(module, "DEAD_BLOCK", 16)
+    asked = []
+
+    sim = buried(shop("shop4"), *(f"bad {n}" for n in range(40)))
+
+    class Asked:
+        def __getattr__(self, name):
+            return getattr(sim.broker, name)
+
+        def batches(self, place, start, end):
+            asked.append(end - start)
+            return sim.broker.batches(place, start, end)
+
+    letters = DeadLetters(Asked(), topic="shop4.dead")
+    latest(letters, Filter(text="no such"), limit=2, timer=lambda: 0.0)
+    assert asked[0] == 2
+    assert max(asked) > 2
+    asked.clear()
+    times = iter(range(1000))
+    latest(letters, Filter(text="no such"), limit=4, seconds=8, timer=lambda: float(next(times)))
+    assert asked[-1] < 4

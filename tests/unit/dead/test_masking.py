@@ -258,6 +258,27 @@ def test_what_was_written_counts_beside_what_was_decoded():
     assert "ValueError: *** and *** are refused" in shown
 
 
+TWICE = b'{"number": "first-4111", "number": 4.50e3}'
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"key": TWICE},
+        {"headers": (("card", TWICE),)},
+        {"headers": (("number", TWICE),)},
+        {"value": json.dumps({"card": TWICE.decode()})},
+        {"value": json.dumps({"number": TWICE.decode()})},
+    ],
+)
+def test_what_was_written_counts_in_keys_headers_and_texts_too(record):
+    given = {"value": '{"owner": "A"}', "message": "first-4111 and 4.50e3 are refused", **record}
+    value = given.pop("value")
+    with shop(json.loads(value), value, **given) as sim:
+        shown = printed(sim, "show", "--at", "shop.dead[0]@0")
+    assert "ValueError: *** and *** are refused" in shown
+
+
 def test_a_record_that_hides_very_much_beside_its_value_is_hidden_as_a_whole():
     headers = tuple((f"h{n}", json.dumps({"number": f"{SECRET}-{n}"}).encode()) for n in range(500))
     value = {"note": f"of {SECRET}-77"}

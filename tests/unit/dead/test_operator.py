@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from operating import World
@@ -12,6 +13,8 @@ from redrive import ConfigurationError
 from redrive.dead import DeadLetters, Filter
 from redrive.dead.desk import UnderWayError
 from redrive.dead.operator import Operator, ReplayOptions
+from redrive.dead.scan import Planned
+from redrive.dead.state_topic import operation_write
 from redrive.kafka.errors import NotAllowedError
 
 
@@ -175,11 +178,37 @@ def test_whoever_may_not_see_what_becomes_of_copies_hears_it_before_any_is_writt
 )
 def test_a_job_with_a_plan_leaves_letters_alone_that_died_after_it(world, kind, planned, meant):
     operator = world.operator()
+    seen = Planned(world.broker.topic_id("shop.dead"), planned)
     if kind == "replay":
-        done = operator.replay(Filter(), planned=planned)
+        done = operator.replay(Filter(), planned=seen)
     else:
-        done = operator.discard(Filter(), "test data", planned=planned)
+        done = operator.discard(Filter(), "test data", planned=seen)
     assert (done.status, done.done, done.left) == ("done", meant, 0)
+
+
+@pytest.mark.parametrize("kind", ["replay", "discard"])
+def test_letters_that_took_the_places_of_those_in_a_plan_are_left_alone(world, kind):
+    operator, one = world.operator(), Filter(places=("shop.dead[0]@3",))
+    if kind == "replay":
+        plan, do = operator.plan(one), operator.replay
+    else:
+        plan, do = operator.plan_discard(one), partial(operator.discard, why="test data")
+    assert plan.letters == 1
+    recreated(world)
+    with pytest.raises(UnderWayError, match=r"shop\.dead has been recreated since somebody looked"):
+        do(one, planned=plan.planned)
+    assert operator.operations() == []
+    assert {*world.states().values()} == {"open"}
+
+
+def test_a_job_of_a_newer_version_is_not_done_in_another_way(world):
+    operator = world.operator()
+    job = operator.replay(Filter(), stopping=lambda: True)
+    newer = job.change(options={**job.options, "only": "adults"})
+    world.broker.publish([operation_write("shop.dead", newer)])
+    with pytest.raises(ConfigurationError, match="begun with only, which this version of redrive"):
+        operator.resume(job.id)
+    assert {*world.states().values()} == {"open"}
 
 
 def test_what_a_command_named_of_masked_letters_is_not_told_to_others():

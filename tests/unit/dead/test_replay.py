@@ -224,7 +224,7 @@ def test_pause_resume_and_cancel(world):
 
 
 def test_a_signal_pauses_in_an_orderly_way(world):
-    steps = iter([False, False, True])
+    steps = iter([False, False, False, True])
     paused = world.operator().replay(
         Filter(), ReplayOptions(rate=4), stopping=lambda: next(steps, True)
     )

@@ -51,7 +51,7 @@ def test_letters_that_go_between_a_dry_run_and_its_job_are_counted(world, first,
     operator = world.operator()
     plan = operator.plan(Filter())
     world.broker.truncate(TopicPartition("shop.dead", 0), first)
-    done = operator.replay(Filter(), planned=plan.bounds)
+    done = operator.replay(Filter(), planned=plan.planned)
     assert (done.status, done.left, done.counts) == ("done", 0, counts)
 
 
@@ -176,3 +176,15 @@ def test_what_was_done_is_not_read_again_with_each_look(world):
     assert (done.status, done.done) == ("done", 13)
     assert len(reads) >= 4
     assert len({*reads[1:]}) == 1
+
+
+def test_a_job_that_finds_nothing_yet_can_be_paused(world):
+    """Among millions of letters of which it means none, it would else go on to the end."""
+    letters = world.letters
+    letters.log = Counting(world.broker)
+    operator = world.operator_of(letters, "alice")
+    paused = operator.replay(
+        Filter(text="no such"), stopping=lambda: letters.log.read["shop.dead"] > 0
+    )
+    assert (paused.status, paused.said, paused.done) == ("paused", "by a signal", 0)
+    assert operator.resume(paused.id).status == "done"

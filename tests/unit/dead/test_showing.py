@@ -9,7 +9,7 @@ import pytest
 
 from redrive import App
 from redrive.dead.letter import Letter
-from redrive.dead.showing import plain_value, printable, value_of
+from redrive.dead.showing import Seen, plain_value, printable, value_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,15 @@ from redrive.dead.showing import plain_value, printable, value_of
 )
 def test_what_a_terminal_would_obey_is_escaped(text, shown):
     assert printable(text) == shown
+
+
+def test_of_a_long_message_the_beginning_tells_letters_apart():
+    word = "aaaaaaaa " * 100_000
+    given = (("kafka_dlt-exception-fqcn", b"E"), ("kafka_dlt-exception-message", word.encode()))
+    seen = Seen(Letter(letters.foreign("dead", *given)))
+    assert seen.message == word
+    assert word.startswith(seen.pattern)
+    assert 900 < len(seen.pattern) <= 1024
 
 
 def test_a_value_that_is_nested_too_deeply_is_text():

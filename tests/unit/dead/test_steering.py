@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -432,3 +434,37 @@ def test_no_more_records_are_counted_than_whoever_asks_wants_to_be_read():
         some, all_of_them = (sim.steering.plan("hold", match, most) for most in (2, 3))
         assert (some.count, some.whole) == (2, False)
         assert (all_of_them.count, all_of_them.whole) == (3, True)
+
+
+@pytest.mark.parametrize("how", ["run-now", "release"])
+def test_of_two_who_let_records_go_at_once_the_second_is_refused(how):
+    with Simulation(shop()) as sim:
+        send(sim, "price", "stock", "price")
+        prices, stocks = group(sim, "Price"), group(sim, "Stock")
+        hold = sim.steering.hold(prices)
+        rivals = [lambda: sim.steering.run_now(stocks)]
+
+        class Late:
+            """A rival is quicker."""
+
+            def publish(self, writes):
+                if writes and rivals:
+                    rivals.pop()()
+                sim.broker.publish(writes)
+
+        late = Steering(
+            sim.app,
+            log=sim.broker,
+            progress=sim.broker.progress(sim.app.name),
+            publisher=Late(),
+            clock=sim.clock,
+            by="bob",
+        )
+        act = late.run_now if how == "run-now" else partial(late.release, run_now=True)
+        with pytest.raises(UnderWayError, match="of test is under way: records that make way"):
+            act(prices if how == "run-now" else [hold])
+        stands = {(rule.by, rule.kind): rule.status for rule in sim.steering.rules()}
+        assert stands["test", "run-now"] == "open"
+        assert stands["bob", "run-now"] == "ended"
+        sim.run()
+        assert [key for key, _ in second(sim)] == ["1"]

@@ -10,6 +10,7 @@ from rewinding import IDS, SOURCE, World, where
 from redrive import App, RetryPolicy
 from redrive.dead import running
 from redrive.dead.desk import UnderWayError
+from redrive.dead.state_topic import operation_write
 from redrive.envelope import parse
 from redrive.errors import ConfigurationError
 from redrive.ids import field
@@ -210,3 +211,28 @@ def test_what_is_left_out_keeps_its_id_as_its_original_may_be_out_of_range():
     world.sim.send("orders", '{"id": 1}', key="k0")  # its producer sends it once more
     world.sim.run_until_empty()
     assert sorted(handled) == [2, 3]
+
+
+def test_a_rewind_of_a_newer_version_is_not_done_in_another_way(world):
+    paused = world.rewind(3, keys=(KEY,), stopping=lambda: True)
+    newer = paused.change(options={**paused.options, "only": "adults"})
+    world.broker.publish([operation_write(world.app.dead_topic, newer)])
+    with pytest.raises(ConfigurationError, match="begun with only, which this version of redrive"):
+        world.rewinder().resume(paused.id)
+    assert again(world) == []
+
+
+def test_a_rewind_of_a_topic_that_the_app_handles_no_more_is_refused(world):
+    paused = world.rewind(3, keys=(KEY,), stopping=lambda: True)
+    other = App("shop", retry=RetryPolicy("5s"))
+    other.handler("payments")(lambda record, ctx: None)
+    world.app = other
+    with pytest.raises(ConfigurationError, match="about orders, for which the app has no handler"):
+        world.rewinder().resume(paused.id)
+
+
+def test_a_rewind_that_finds_nothing_yet_can_be_paused(world):
+    asked = iter([False, False])
+    paused = world.rewind(3, keys=("nobody",), stopping=lambda: next(asked, True))
+    assert paused.status == "paused"
+    assert world.rewinder().resume(paused.id).status == "done"
