@@ -7,7 +7,7 @@ from time import monotonic
 from memory_engine import MiniSpark
 
 from redrive import App, RetryPolicy
-from redrive.engines.spark import task
+from redrive.engines.spark import slices, task
 from redrive.engines.spark.slices import Slice
 from redrive.processing.order import key_gate
 from redrive.processing.progress.notes import CLAIM, noted
@@ -137,6 +137,42 @@ def test_a_task_that_was_suspended_while_a_later_one_ran_goes_on_with_nothing(mo
     assert len(shop.spark.values("app.retry.5m")) == 1
     assert len(shop.spark.values("app.retry.behind")) == 1
     assert shop.spark.committed(SOURCE).offset == 3
+
+
+def test_a_task_that_was_suspended_runs_nothing_more_of_what_is_another_s(monkeypatch):
+    away = [0.0]
+    monkeypatch.setattr(task, "monotonic", lambda: monotonic() + away[0])
+    monkeypatch.setattr(slices, "RANGE_WINDOW", 4)  # one record at a time
+    shop = Shop(batch_deadline=3_600_000_000, commit_every=3_600_000)
+    shop.send(("a", 0), ("a", 0), ("a", 0))
+
+    def others():
+        shop.on_call = lambda: None
+        shop.planner = shop.spark.planner()
+        shop.run()
+        away[0] = 3600.0
+
+    def first():  # after it there is a commit, which looks as well
+        shop.on_call = others
+
+    shop.on_call = first
+    (report,) = shop.spark.run_task(shop.planner.plan()[0])
+    assert "in[0] is handled by a later task" in report.trouble
+    assert [offset for _, offset in shop.handled] == [0, 1, 1, 2]
+
+
+def test_a_task_whose_house_is_another_s_commits_nothing():
+    shop = Shop()
+    shop.send(("a", 0), ("a", 0))
+
+    def others():
+        at = shop.spark.progress.committed([SOURCE])[SOURCE]
+        shop.spark.progress.commit({SOURCE: at._replace(metadata="c1:later")})
+
+    shop.on_call = others
+    (report,) = shop.spark.run_task(shop.planner.plan()[0])
+    assert "in[0] is handled by a later task" in report.trouble
+    assert shop.spark.committed(SOURCE).offset == 0
 
 
 def test_a_task_that_ends_by_an_error_waits_for_what_is_on_its_way(monkeypatch):

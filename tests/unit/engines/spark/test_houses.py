@@ -139,6 +139,16 @@ def test_a_plan_claims_its_houses_before_anything_of_them_runs():
     assert claims(planner.plan()) != claims(plan)
 
 
+def test_rooms_are_planned_whole_however_few_records_a_batch_may_have():
+    spark = MiniSpark(strict_app(), max_records=2)
+    planner = spark.planner()
+    planner.plan()
+    spark.broker.publish([Write("in", b"a", b"1", (), 0)] * 5)
+    spark.broker.publish([Write("app.retry.behind", b"a", b"1", (), 0)] * 5)
+    (task,) = planner.plan()
+    assert {each.topic: each.size for each in task} == {"in": 2, "app.retry.behind": 5}
+
+
 def test_one_lane_alone_plans_houses_with_sources_and_rooms():
     assert lanes_of(strict_app(), ("main", "retry"), lambda: True) == ("main",)
     by_key = App("app", retry=RetryPolicy("5m"))
