@@ -63,9 +63,10 @@ class Strict:
             ]
         )
 
-    def wait_for(self, count: int, run: Driver) -> None:
-        """Until so many effects are there."""
-        self.world.wait(run, f"{count}", lambda: len(self.world.notes()) >= count, timeout=240)
+    def wait_for(self, more: int, run: Driver) -> None:
+        """Until so many effects more are there."""
+        count = len(self.world.notes()) + more
+        self.world.wait(run, f"{count}", lambda: len(self.world.notes()) >= count, timeout=600)
 
     def check(self, *, to_the_end: bool = True) -> None:
         sent = everything(self.world, "in")
@@ -92,12 +93,12 @@ def strictly(world: World, concurrency: int) -> Iterator[Strict]:
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_a_run_that_is_killed_again_and_again_keeps_the_order(world, concurrency):
     with strictly(world, concurrency) as strict:
-        for part in range(5):
+        for _ in range(5):
             strict.send(2_000)
             run = strict.run()
-            strict.wait_for(1_000 + 1_500 * part, run)
+            strict.wait_for(1_000, run)
             run.kill()
-        assert strict.run().wait(300) == 0
+        assert strict.run().wait(900) == 0
         strict.check()
 
 
@@ -105,11 +106,11 @@ def test_python_workers_that_are_killed_lose_nothing_and_bury_nobody(world):
     with strictly(world, 8) as strict:
         strict.send(4_000)
         run = strict.run()
-        for part in range(8):
-            strict.wait_for(300 + 1_000 * part, run)
+        for _ in range(8):
+            strict.wait_for(500, run)
             world.wait(run, "a Python worker", run.kill_worker)
             strict.send(1_000)
-        assert run.wait(300) == 0, run.output()
+        assert run.wait(900) == 0, run.output()
         strict.check()
 
 
@@ -120,11 +121,11 @@ def test_a_run_that_stands_still_writes_nothing_when_it_goes_on(world):
         strict.wait_for(1_000, first)
         first.freeze()
         second = strict.run()
-        strict.wait_for(3_000, second)
+        strict.wait_for(1_000, second)
         strict.send(2_000)
         first.go_on()
-        assert first.wait(120) == 1, first.output()
+        assert first.wait(600) == 1, first.output()
         assert "another run of the app" in first.output()
-        assert second.wait(300) == 0, second.output()
-        assert strict.run().wait(300) == 0
+        assert second.wait(900) == 0, second.output()
+        assert strict.run().wait(900) == 0
         strict.check()

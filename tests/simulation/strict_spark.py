@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from memory_engine import MemoryTask, MiniSpark, WorkerDied, memory_runtime
 
-from redrive import App, RetryPolicy
+from redrive import App, Backoff, InPlace, RetryPolicy
 from redrive.engines.spark import marks, slices, task
 from redrive.engines.spark.marks import RivalError, new_run
 from redrive.engines.spark.planner import Planner
@@ -105,6 +105,7 @@ class StrictWalk:
         self._suspended_in: int | None = None
         self._depth = 0
         self._late: list[tuple[Any, Sequence[Range]]] = []
+        self._first = InPlace(2, Backoff("1s")) if self.random.random() < 0.2 else None
         partitions = self.random.choice([1, 2])
         self._partitions = partitions
         self.spark = Cluster(
@@ -113,6 +114,8 @@ class StrictWalk:
             max_records=self.random.choice([3, 20, 500_000]),
             commit_every=self.random.choice([0, 0, 1000]),
             horizon=0,
+            # What waits in place has its time from a clock that stands still meanwhile.
+            batch_deadline=5000 if self._first is None else 20,
         )
         self.spark.walk = self
         self._begin_run()
@@ -148,7 +151,7 @@ class StrictWalk:
         app = App(
             "shop",
             ordering="strict",
-            retry=RetryPolicy("1m 1m 5m"),
+            retry=RetryPolicy("1m 1m 5m", first=self._first),
             concurrency=1,
             on_data_loss="continue",
             max_behind=self.random.choice([2, 100_000]),
@@ -162,7 +165,7 @@ class StrictWalk:
                     self._dies_in = None
                     raise WorkerDied
             failures = int(record.value)
-            fails = ctx.attempt <= failures
+            fails = ctx.attempt <= failures if self._first is None else ctx.attempt <= failures // 2
             if not fails:
                 self._time += 1
                 self._effects[record.partition, record.key][record.offset] = self._time
