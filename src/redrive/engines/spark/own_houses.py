@@ -9,7 +9,8 @@ commits, before it writes into a room, and now and then.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redrive.engines.offset_reset import is_of_another
@@ -36,6 +37,9 @@ class OwnHouses:
         self._progress = progress
         self._claims: dict[TopicPartition, str] = {}
         self._lock = threading.Lock()
+        self._written = threading.Condition(self._lock)
+        self.writing = 0
+        """How many units of work are writing, or about to."""
 
     def take(self, houses: Collection[House]) -> dict[TopicPartition, Position]:
         """Begin with these; returns what is committed in all their partitions."""
@@ -74,6 +78,24 @@ class OwnHouses:
         if numbers:
             self.look([TopicPartition(source, number or 0) for number in numbers])
 
+    @contextmanager
+    def while_written(self, writes: Iterable[Write]) -> Iterator[None]:
+        """Look, and have it known that something is written within the block."""
+        with self._lock:
+            self.writing += 1  # before the look: whoever leaves, and waits, misses nobody
+        try:
+            self.look_before(writes)
+            yield
+        finally:
+            with self._written:
+                self.writing -= 1
+                self._written.notify_all()
+
+    def wait_for_writes(self, seconds: float) -> None:
+        """Wait until nothing is being written, or for that time."""
+        with self._written:
+            self._written.wait_for(lambda: not self.writing, seconds)
+
     def _check(self, source: TopicPartition, found: Mapping[TopicPartition, Position]) -> None:
         position = found.get(source)
         claim = self._claims.get(source)
@@ -103,12 +125,14 @@ class LookingPublisher:
     def publish(self, writes: Sequence[Write]) -> None:
         """Write all of them; where it must not, a PublishError for which nobody is to blame."""
         try:
-            self._houses.look_before(writes)
+            with self._houses.while_written(writes):
+                self._publisher.publish(writes)
+        except PublishError:
+            raise
         except RedriveError as why:
             error = PublishError(str(why))
             error.kind = "outage"
             raise error from why
-        self._publisher.publish(writes)
 
     def refusing(self, topics: Collection[str]) -> dict[str, PublishError]:
         """Which of these topics accept nothing at all now, and why."""

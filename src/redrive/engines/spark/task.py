@@ -275,7 +275,9 @@ class Task:
         if upcoming is not None and upcoming - self.runtime.clock.now() <= 2 * RETRY_HORIZON:
             return False
         for each in self._slices:
-            waiting = each.waits_for_others + self._waiting(each).with_those_behind
+            with self.runtime.dispatcher.changed:
+                waiting = each.waits_for_others
+            waiting += self._waiting(each).with_those_behind
             if not each.finished and each.tracker.in_flight != waiting:
                 return False
         before = [each.committed for each in self._slices]
@@ -297,8 +299,11 @@ class Task:
 
         It would come late for the next task, which has read by then what waits.
         """
-        while self._is_strict and self._delivery.is_under_way:
+        houses = self.runtime.houses
+        houses.leave()
+        while self._is_strict and (self._delivery.is_under_way or houses.writing):
             self._delivery.see_off(TASK_IDLE_WAIT)
+            houses.wait_for_writes(0 if self._delivery.is_under_way else TASK_IDLE_WAIT)
 
     def _wind_up(self) -> None:
         """End what runs, park what waits in place, write and commit."""
@@ -363,6 +368,7 @@ class Task:
         ranges: Sequence[Range],
         producers: Mapping[TopicPartition, TransactionalProducer],
     ) -> None:
+        self.runtime.scope.parked_rules = ranges[0].rules  # the same for all of a task
         opened, starts, gates = taken(self.runtime, ranges)
         if gates:  # only now: reading what waits may have taken long
             self._deadline = monotonic() + self._spec.batch_deadline / 1000
@@ -375,7 +381,6 @@ class Task:
     def _take_up(self, each: Range, house: House, start: Position, gate: KeyGate) -> None:
         rt = self.runtime
         rt.topic_ids[each.topic] = each.topic_id
-        rt.scope.parked_rules = each.rules or rt.scope.parked_rules
         opened = HouseSlice(rt, each, start, house, gate, most_bytes=self._most_bytes)
         self._add(opened, self._delivery.add)
 
@@ -392,7 +397,6 @@ class Task:
             # Only now that the others are fenced off: how far did they come?
             start = max(start, marks.reached(each.place, each.topic_id, rt.progress) or start)
         rt.topic_ids[each.topic] = each.topic_id or rt.kafka_log.topic_id(each.topic)
-        rt.scope.parked_rules = each.rules  # those of a task are the same for all its ranges
         if producer is None:
             self._add(Slice(rt, each, start, most_bytes=self._most_bytes), self._delivery.add)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from memory_engine import MiniSpark
+from memory_engine import MemoryTask, MiniSpark, memory_runtime
 
 from redrive import App, RetryPolicy
 from redrive.engines.spark import slices, task
@@ -231,3 +231,14 @@ def test_more_than_may_wait_behind_a_head_keep_their_partition():
         shop.spark.clock.advance("6m")
         shop.run()
     assert shop.handled == [(b"b", 3), (b"a", 0), (b"a", 1), (b"a", 2)]
+
+
+def test_rules_of_an_earlier_task_do_not_count_any_more():
+    shop = Shop()
+    shop.send(("a", 0))
+    (ranges,) = shop.planner.plan()
+    spark = shop.spark
+    with memory_runtime(spark.app, spark.broker, spark.log, spark.clock) as runtime:
+        runtime.scope.parked_rules = (object(),)
+        MemoryTask(spark.spec, runtime).run(ranges)
+        assert runtime.scope.parked_rules == ()

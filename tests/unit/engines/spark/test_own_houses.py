@@ -97,5 +97,20 @@ def test_what_comes_late_for_a_task_that_has_ended_is_not_written(app, houses, b
     houses.look()  # there are none
 
 
+def test_whoever_leaves_can_wait_for_what_is_being_written(app, houses, broker, monkeypatch):
+    commit(broker)
+    houses.take([house()])
+    seen = []
+
+    def publish(writes):
+        houses.wait_for_writes(0)
+        seen.append(houses.writing)
+
+    monkeypatch.setattr(broker, "publish", publish)
+    writer(app, broker, houses).publish([COPY])
+    houses.wait_for_writes(60)
+    assert (seen, houses.writing) == ([1], 0)
+
+
 def test_without_strict_order_nothing_is_looked_up(broker, houses):
     assert writer(App("app"), broker, houses) is broker
