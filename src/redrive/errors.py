@@ -41,6 +41,7 @@ RedriveError
 ├── WorkerError               A worker ended with an error [worker.fate]
 ├── RunError                  A run ended with an error [spark.handle]
 ├── RivalError                Another run of the app is active [spark.marks]
+├── LostHouseError            A later task handles the partition [spark.own_houses]
 ├── WorkerKilledError         A record whose Python worker died, twice [spark.task]
 ├── RowsError                 A frame handler did not give back the rows [frames.row_audit]
 ├── ExpressionError           An expression of a frame handler cannot be computed [frames.faults]

@@ -467,6 +467,9 @@ Smaller: CPU time."""
 TASK_PUMP_EVERY: Final = 0.2
 """Seconds that handlers run before outcomes are made durable and offsets committed. Larger: a crash
 repeats more. Smaller: more commits."""
+HOUSE_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks of a task at whether its houses are still its own, in strict order.
+Larger: one that is late runs handlers for longer. Smaller: more questions to the brokers."""
 TOPICS_EVERY: Final = 2000
 """Milliseconds between two looks at the topics and at rivals. Larger: new partitions are read
 later, and rivals noticed later. Smaller: more questions to the brokers."""

@@ -62,11 +62,6 @@ def of_engine(app: App, handlers: Mapping[str, Handler], engine: Engine | None) 
             yield f"{where}: guard= works only on the worker; remove it, or use --engine worker"
     if engine == "spark" and app.stop_on_dead is not None:
         yield "stop_on_dead= works only on the worker; remove it, or use --engine worker"
-    if engine == "spark" and app.ordering == "strict":
-        yield (
-            'ordering="strict" works only on the worker: on Spark a source partition and the topics'
-            " where its records wait are read by different tasks; use --engine worker"
-        )
     if engine == "spark" and app.commit is not None:
         yield "commit= works only on the worker: on Spark each task commits"
 

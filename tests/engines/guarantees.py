@@ -61,6 +61,18 @@ class OrderKept:
         return (note["partition"], note["key"] if self._lane == "key" else None)
 
 
+class EffectsInOrder:
+    """Of what ran more than once, the last time counts: those are in order, too."""
+
+    def check(self, sent: Offsets, notes: list[Note]) -> None:
+        lanes: dict[object, dict[int, int]] = defaultdict(dict)
+        for time, note in enumerate(notes):
+            if note["what"] == "end":
+                lanes[note["partition"], note["key"]][note["offset"]] = time
+        for lane, ends in lanes.items():
+            assert sorted(ends, key=ends.__getitem__) == sorted(ends), f"{lane} is out of order"
+
+
 class FewDuplicates:
     """Work that is repeated is counted."""
 

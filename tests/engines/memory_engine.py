@@ -18,6 +18,7 @@ from redrive.config import Settings
 from redrive.engines.rules_watch import RulesWatch
 from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.news import News
+from redrive.engines.spark.own_houses import OwnHouses, writer
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import Runtime
@@ -88,6 +89,9 @@ class MemoryLog:
     def topic_id(self, topic: str) -> str:
         return self._broker.topic_id(topic)
 
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        return self.all_bounds([partition])[partition]
+
     def all_bounds(
         self, partitions: Collection[TopicPartition], *, wait_for_leaders: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
@@ -108,7 +112,7 @@ class MemoryLog:
         return {place: self._since(place, time) for place, time in times.items()}
 
     def batches(
-        self, partition: TopicPartition, start: int, end: int, *, size: int, wait: float = 0
+        self, partition: TopicPartition, start: int, end: int, *, size: int = 100, wait: float = 0
     ) -> Iterator[list[Record]]:
         while partition in self.without_leader:
             yield []
@@ -200,7 +204,8 @@ class MiniSpark:
         self._ends: dict[tuple[int, int], str] = {}
         for topic in (*app.handlers, app.dead_topic, app.rules_topic):
             self.broker.create(topic, partitions)
-        for topic in app.delay_topics:
+        rooms = [app.behind_topic] if app.ordering == "strict" else []
+        for topic in (*app.delay_topics, *rooms):
             self.broker.create(topic, partitions, {"message.timestamp.type": "LogAppendTime"})
 
     def send(self, topic: str, *values: bytes, partition: int | None = None) -> None:
@@ -292,6 +297,7 @@ def memory_runtime(
     inline = app.concurrency == 1
     executor = InlineExecutor(scope, resources) if inline else executor_for(app, scope, resources)
     executor.start(dispatcher)
+    houses = OwnHouses(app, broker.progress(app.name))
     try:
         yield Runtime(
             app=app,
@@ -306,6 +312,8 @@ def memory_runtime(
             dispatcher=dispatcher,
             executor=executor,
             sinks=sinks,
+            houses=houses,
+            writer=writer(app, broker, houses),
         )
     finally:
         executor.close()

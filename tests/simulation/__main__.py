@@ -14,6 +14,7 @@ from simulation.plan import Plan, drawn, strict
 from simulation.run import Result, run
 from simulation.shrinking import kind_of, shrunk
 from simulation.spark import walk
+from simulation.strict_spark import walk_strictly
 
 
 def main() -> int:
@@ -45,7 +46,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _again(plan: Plan, *, shrink: bool, verbose: bool) -> int:
-    spark = walk(plan.seed).violation
+    spark = (walk_strictly if plan.is_strict else walk)(plan.seed).violation
     if spark is not None:
         print(f"on Spark: {spark}")
     result = run(plan, print if verbose else None)
@@ -67,7 +68,7 @@ def _many(seeds: range, *, stop: bool, strictly: bool) -> int:
         hours += result.seconds / 3600
         steps += result.steps
         faults += result.faults
-        spark = walk(seed)
+        spark = walk_strictly(seed) if strictly else walk(seed)
         faults += spark.faults
         if spark.violation is not None:
             print(f"seed {seed} on Spark: {spark.violation}", flush=True)

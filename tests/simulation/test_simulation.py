@@ -11,6 +11,7 @@ import pytest
 from simulation.plan import Plan, drawn, strict
 from simulation.run import run
 from simulation.spark import walk
+from simulation.strict_spark import walk_strictly
 
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 
@@ -32,6 +33,11 @@ def test_all_promises_are_kept_in_strict_order(first):
 def test_all_promises_are_kept_by_planner_and_tasks():
     for seed in range(30):
         assert walk(seed).violation is None, f"make simulate SEED={seed}"
+
+
+def test_all_promises_are_kept_by_planner_and_tasks_in_strict_order():
+    for seed in range(60):
+        assert walk_strictly(seed).violation is None, f"make simulate SEED={seed} ARGS=--strict"
 
 
 @pytest.mark.parametrize(

@@ -330,10 +330,10 @@ def test_what_cannot_keep_a_strict_order_is_refused_with_its_reason(handler, opt
     assert said in " ".join(mistakes_of(app))
 
 
-def test_a_strict_order_is_for_one_source_topic_and_not_for_spark():
+def test_a_strict_order_is_for_one_source_topic_on_both_engines():
     app = app_with("a", app=App("items", ordering="strict"))
     app.check("worker")
-    assert "works only on the worker" in mistakes_of(app, "spark")[0]
+    app.check("spark")
     app = app_with("b", app=app_with("a", app=App("items", ordering="strict")))
     assert "one source topic" in mistakes_of(app)[0]
 

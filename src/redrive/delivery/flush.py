@@ -111,6 +111,18 @@ class FlushDelivery:
         """Whether something was noted or handed over that is neither durable nor refused yet."""
         return bool(self._noted or self._again or self._on_the_way or self._beside)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something was handed over that is neither durable nor refused yet."""
+        ways = (self._on_the_way, self._beside)
+        return any(each is not None and each.handover.outstanding for each in ways)
+
+    def see_off(self, wait: float) -> None:
+        """Let what was handed over become durable or refused, and hand over nothing more."""
+        for each in (self._on_the_way, self._beside):
+            if each is not None:
+                each.handover.poll(wait)
+
     def pump(self, wait: float = 0) -> list[Complete]:
         """Hand over what was noted; returns what has become complete.
 

@@ -86,7 +86,10 @@ class Figures:
     def add(
         self, lane: LaneName, reports: list[str], *, number: int = 0, seconds: float = 0.0
     ) -> list[dict[str, Any]]:
-        """Add the reports of a batch; returns them parsed."""
+        """Add the reports of a batch; returns them parsed.
+
+        What was read in delay topics counts for the retry lane, whichever lane planned it.
+        """
         read: list[dict[str, Any]] = [json.loads(report) for report in reports]
         counts: Counter[str] = Counter()
         trouble = ""
@@ -94,8 +97,9 @@ class Figures:
             for report in read:
                 found = Counter({kind: n for kind, n in report["counts"].items() if n})
                 counts += found
+                of: LaneName = lane if report.get("delay") is None else "retry"
                 for kind, records in found.items():
-                    self.count(lane, report.get("topic", ""), kind, records)
+                    self.count(of, report.get("topic", ""), kind, records)
                 trouble = report["trouble"] or trouble
                 self._add_lateness(report["lateness"])
             figures = self.lanes[lane]

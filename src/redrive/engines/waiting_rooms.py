@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from redrive import envelope as envelopes
-from redrive.errors import EnvelopeError
+from redrive.errors import ConfigurationError, EnvelopeError
 from redrive.kafka.errors import BrokerError
 from redrive.numbers import counted
 from redrive.processing.order.blocked_keys import BlockedKeys, Spot
@@ -21,7 +21,17 @@ from redrive.tuning import MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
     from redrive.app import App
+    from redrive.engines.words import Until
     from redrive.ports import Log, Position
+
+
+def check_end(app: App, until: Until) -> None:
+    """Refuse an end that a run in strict order might never come to."""
+    if until == "once" and app.ordering == "strict":
+        raise ConfigurationError(
+            f'app "{app.name}": a run that ends with what is due (--once) cannot keep strict order:'
+            " records would have to run that wait behind one that is not due; use --until-empty"
+        )
 
 
 def rooms_of(app: App, source: TopicPartition, counts: Mapping[str, int]) -> list[TopicPartition]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
-from guarantees import EveryRecordProcessed, OrderKept
+from guarantees import EffectsInOrder, EveryRecordProcessed, OrderKept
 from processing import processing
 
 STRICT = """
@@ -22,18 +20,6 @@ STRICT = """
         note(what="end", pid=os.getpid(), **told)
 """
 ROOMS = ("retry.200ms", "retry.behind")
-
-
-class EffectsInOrder:
-    """Of what ran more than once, the last time counts: those are in order, too."""
-
-    def check(self, sent, notes):
-        lanes = defaultdict(dict)
-        for time, note in enumerate(notes):
-            if note["what"] == "end":
-                lanes[note["partition"], note["key"]][note["offset"]] = time
-        for lane, ends in lanes.items():
-            assert sorted(ends, key=ends.__getitem__) == sorted(ends), f"{lane} is out of order"
 
 
 def waits(world):

@@ -34,6 +34,15 @@ def test_outcomes_are_counted_by_lane():
     assert figures.batches("main") == 1
 
 
+def test_what_was_read_in_delay_topics_counts_for_the_retry_lane():
+    """Also where one lane plans all, in strict order."""
+    figures = Figures()
+    hop = json.dumps({**json.loads(report({"done": 2}, topic="retry.5m")), "delay": 300_000})
+    figures.add("main", [report({"done": 3}), hop])
+    assert (figures.counts("main"), figures.counts("retry")) == ({"done": 3}, {"done": 2})
+    assert (figures.batches("main"), figures.batches("retry")) == (1, 0)
+
+
 def test_outcomes_are_counted_by_the_topic_they_were_read_from():
     figures = Figures()
     figures.add("main", [report({"done": 3}), report({"done": 2, "park": 1}, topic="refunds")])

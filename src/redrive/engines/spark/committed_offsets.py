@@ -18,7 +18,7 @@ from redrive.engines.spark import marks
 from redrive.engines.spark.spec import Spec
 from redrive.ports import Position
 from redrive.processing.progress.done_beyond import METADATA_LIMIT, decode, still_at
-from redrive.processing.progress.notes import MOVED, ROOM, RUN, noted
+from redrive.processing.progress.notes import CLAIM, MOVED, ROOM, RUN, noted, with_note
 from redrive.record import TopicPartition, Write
 from redrive.tuning import FENCED_AT_ONCE
 
@@ -127,6 +127,17 @@ class CommittedOffsets:
         now = self._clock.now()
         self._since.update(dict.fromkeys(done, now))
         return done
+
+    def claim(
+        self, claims: Mapping[TopicPartition, str], starts: Mapping[TopicPartition, Position]
+    ) -> None:
+        """Commit by which plan partitions are handled now: tasks of earlier plans find it."""
+        self._progress.commit(
+            {
+                place: with_note(self._labelled(place, starts[place]), CLAIM, claim)
+                for place, claim in claims.items()
+            }
+        )
 
     def _put_fenced(self, place: TopicPartition, position: Position) -> Position:
         assert self._fence is not None  # noqa: S101 -- asked by the only caller

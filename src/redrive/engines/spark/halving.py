@@ -84,6 +84,17 @@ class Suspects:
             elif each.end >= known.within:
                 self._found[each.place] = known._replace(size=known.size * HALVING_GROWTH)
 
+    def stands_still(self, each: Range) -> None:
+        """A job of this range ran nothing: more of its partition is tried at once, or all of it."""
+        known = self._found.get(each.place)
+        if known is None:
+            return
+        size = known.size * HALVING_GROWTH
+        if each.start + size >= known.until:
+            del self._found[each.place]
+        else:
+            self._found[each.place] = known._replace(size=size, within=each.start)
+
     def _part(self, each: Range) -> Range:
         known = self._found[each.place]
         ends = [each.end, each.start + known.size]

@@ -27,7 +27,7 @@ from redrive.engines.spark.planner_ends import PlannerEnds
 from redrive.engines.spark.slots import enough_slots, slots
 from redrive.engines.spark.source import source, source_name
 from redrive.engines.spark.spec import Spec
-from redrive.engines.spark.statuses import Statuses
+from redrive.engines.spark.statuses import Statuses, of_lane
 from redrive.engines.spark.under_way import UnderWay
 from redrive.engines.words import LaneName, Until, unfinished
 from redrive.errors import RedriveError
@@ -131,6 +131,8 @@ class Handle:
 
     def status(self, lane: LaneName) -> dict[str, Any]:
         """What the planner of a lane saw last; before it has planned, that nothing was seen."""
+        if self.app.ordering == "strict" and (found := self._statuses.read("main")):
+            return of_lane(found, lane, self.app.handlers)
         return self._statuses.read(lane) or ({"unseen": True} if lane in self.lanes else {})
 
     def share(self, lane: LaneName) -> Ahead:

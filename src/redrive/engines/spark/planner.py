@@ -18,6 +18,7 @@ from redrive.engines.ahead import Ahead, Dues, Place
 from redrive.engines.offset_reset import View, begin_at, lost
 from redrive.engines.spark import ranges
 from redrive.engines.spark.committed_offsets import CommittedOffsets, Fence
+from redrive.engines.spark.houses import Houses, claims
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.news import News
 from redrive.engines.spark.poison_pill import PoisonSearch
@@ -129,7 +130,10 @@ class Planner:
         self._goal: dict[TopicPartition, int] | None = None
         self._goal_later: set[TopicPartition] = set()
         """Partitions that had no leader at the start: how far they go is not known yet."""
-        self._delays: dict[str, int] = dict(app.delay_topics) if lane == "retry" else {}
+        self._houses = Houses(app) if app.ordering == "strict" else None
+        """In strict order one lane plans all: source partitions together with their rooms."""
+        self._plans_delays = lane == "retry" or self._houses is not None
+        self._delays: dict[str, int] = dict(app.delay_topics) if self._plans_delays else {}
         self._dues = Dues(log.appended_since)
         self._search = PoisonSearch()
         self._died: list[Mapping[str, Any]] = []
@@ -157,15 +161,46 @@ class Planner:
         ends = {place: view.end for place, view in views.items()}
         ahead = self._ahead(now, starts, ends)
         self._note(now, ahead)
-        rules = self._rules() if self._lane == "retry" else ()
-        if self._lane == "retry":
-            due = {place: starts[place].offset + each.due for place, each in ahead.items()}
-            ends = {place: self._opened(place, rules, at, ends[place]) for place, at in due.items()}
+        known = ends
+        rules = self._rules() if self._plans_delays else ()
+        if self._plans_delays:
+            due = {
+                place: starts[place].offset + each.due
+                for place, each in ahead.items()
+                if place.topic in self._delays
+            }
+            opened = {
+                place: self._opened(place, rules, at, ends[place]) for place, at in due.items()
+            }
+            ends = {**ends, **opened}
         ends = self._up_to_goal(starts, ends)
         ends |= {place: starts[place].offset for place in self._not_now & starts.keys()}
-        found = ranges.ahead(starts, ends, self._delays, self._spec.max_records, self._ids())
+        found = self._shared_out(starts, ends)
         found = [each._replace(rules=rules) for each in found] if rules else found
-        return self._search.tasks(found, self._spec.tasks(self._lane, self._slots))
+        if self._houses is not None:
+            found = self._houses.planned(now, found, self._topics, known)
+        plan = self._search.tasks(found, self._spec.tasks(self._lane, self._slots))
+        if self._houses is not None:
+            self._offsets.claim(claims(plan), starts)
+        return plan
+
+    def _shared_out(
+        self, starts: Mapping[TopicPartition, Position], ends: Mapping[TopicPartition, int]
+    ) -> list[Range]:
+        """The ranges of all partitions, with as many records in all as a batch may have.
+
+        Rooms come with all that they have: what waits there may wait for what stands behind it.
+        """
+        most, delays, ids = self._spec.max_records, self._delays, self._ids()
+        if self._houses is None:
+            return ranges.ahead(starts, ends, delays, most, ids)
+        rooms = {place: start for place, start in starts.items() if place.topic in delays}
+        sources = {place: start for place, start in starts.items() if place not in rooms}
+        whole = sum(max(0, ends[place] - start.offset) for place, start in rooms.items())
+        return [
+            *ranges.ahead(sources, ends, delays, most, ids),
+            *ranges.ahead(rooms, ends, delays, whole, ids),
+        ]
 
     def _opened(
         self, place: TopicPartition, rules: tuple[ParkedRule, ...], due: int, end: int
@@ -178,7 +213,7 @@ class Planner:
         self, starts: Mapping[TopicPartition, Position], ends: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         if self._goal is None:
-            if self._lane == "retry" and self._undecided(starts):
+            if self._plans_delays and self._undecided(starts):
                 return ends  # what is parked by it may be due, and is seen later
             self._goal, self._goal_later = dict(ends), set(self._leaderless)
         self._goal |= {place: ends[place] for place in self._goal_later & ends.keys()}
@@ -230,7 +265,9 @@ class Planner:
     def waits_for(self) -> str:
         """What is not planned though it should be, and why."""
         waiting = ", ".join(map(str, sorted(self._leaderless)))
-        return f"for a leader of {waiting}: check the brokers; the others go on" if waiting else ""
+        if not waiting:
+            return "; ".join(() if self._houses is None else self._houses.not_ready)
+        return f"for a leader of {waiting}: check the brokers; the others go on"
 
     def _places(self) -> list[TopicPartition]:
         return partitions_of({topic: count for topic, (_, count) in self._topics.items()})
@@ -256,9 +293,12 @@ class Planner:
 
     def _look_at_topics(self) -> None:
         self._check_members()
-        names = self._app.handlers if self._lane == "main" else self._waiting_topics()
-        found = self._log.topics(list(names))
-        for name in list(names):
+        names = [
+            *(self._app.handlers if self._lane == "main" else ()),
+            *(self._waiting_topics() if self._plans_delays else ()),
+        ]
+        found = self._log.topics(names)
+        for name in names:
             if name not in found:
                 self._note_missing(name)
                 continue
@@ -267,7 +307,7 @@ class Planner:
                 self._note_recreated(name, "while this app ran")
         self._topics = found
         if self._leaderless:
-            self._leaderless = self._log.leaderless(list(names))
+            self._leaderless = self._log.leaderless(names)
 
     def _note_missing(self, name: str) -> None:
         """See that it is a delay topic that no policy has any more: it can be deleted."""
@@ -320,9 +360,14 @@ class Planner:
         Fenced, they are committed one by one. If that comes to nothing for some, the others are no
         sign that these were added later.
         """
-        from_where = "earliest" if self._lane == "retry" else self._spec.start_from
+        waiting = {place: view for place, view in views.items() if place.topic in self._delays}
+        sources = {place: view for place, view in views.items() if place not in waiting}
+        begins = {
+            **begin_at(sources, self._spec.start_from, self._recreated),
+            **begin_at(waiting, "earliest", self._recreated),
+        }
         first: dict[TopicPartition, Position] = {}
-        for place, offset in begin_at(views, from_where, self._recreated).items():
+        for place, offset in begins.items():
             topic_id, _ = self._topics[place.topic]
             begun = self._begun.setdefault((place, topic_id), offset)
             first[place] = Position(max(begun, views[place].begin))
@@ -341,12 +386,14 @@ class Planner:
         bounds = {
             place: (start.offset, max(start.offset, ends[place])) for place, start in starts.items()
         }
-        if self._lane == "main":
-            return {place: Place(end - start) for place, (start, end) in bounds.items()}
+        found = {place: Place(end - start) for place, (start, end) in bounds.items()}
+        if not self._plans_delays:
+            return found
         self._cutoff = now if self._cutoff is None else self._cutoff
         horizon = self._cutoff if self._spec.until == "once" else now + self._spec.horizon
-        delays = {place: self._delays[place.topic] for place in bounds}
-        return self._dues.look(horizon, bounds, delays)
+        waiting = {place: span for place, span in bounds.items() if place.topic in self._delays}
+        delays = {place: self._delays[place.topic] for place in waiting}
+        return {**found, **self._dues.look(horizon, waiting, delays)}
 
     def _note(self, now: int, ahead: Mapping[TopicPartition, Place]) -> None:
         status = self.status

@@ -7,7 +7,7 @@ worker that died twice with one record alone, which it had begun with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from redrive.engines.spark import ranges
@@ -26,12 +26,15 @@ class PoisonSearch:
         self._proven: dict[TopicPartition, int] = {}
         """The offset of the record that kills its Python worker."""
         self._turn = 0
+        self._turns: dict[TopicPartition, int] = {}
+        """Of each unit with suspects: how often one of them, or the rest, had its turn."""
 
     def note(
         self, starts: Mapping[TopicPartition, Position], died: Sequence[Mapping[str, Any]]
     ) -> None:
         """Note what became of the last batch: what was harmless, and whose worker died."""
         self._note_what_passed(starts)
+        self._note_what_waits(starts, died)
         # What is there by now is another record: its topic was recreated, or its records deleted.
         self._proven = {at: n for at, n in self._proven.items() if _is_at(starts.get(at), n)}
         self._note_deaths(died)
@@ -49,14 +52,31 @@ class PoisonSearch:
         together = [each for job in jobs for each in job if each.place not in self._suspects]
         # Never so many that nobody else has a task: the rest has its turn in the next batch.
         room = max(1, most - bool(together))
-        first = self._turn % len(alone) if alone else 0
+        chosen = self._chosen(alone, {each.unit for each in together})
+        first = self._turn % len(chosen) if chosen else 0
         self._turn += room
         self._tried = [
             each._replace(search="proven" if self._is_proven(each) else "alone")
-            for each in (alone[first:] + alone[:first])[:room]
+            for each in (chosen[first:] + chosen[:first])[:room]
         ]
-        packed = ranges.pack(together, max(1, most - len(self._tried)))
+        units = {each.unit for each in self._tried}
+        others = [each for each in together if each.unit not in units]
+        packed = ranges.pack(others, max(1, most - len(self._tried)))
         return [*([each] for each in self._tried), *packed]
+
+    def _chosen(self, alone: Sequence[Range], others: Collection[TopicPartition]) -> list[Range]:
+        """One suspect of each unit at most, in turns: others of its unit may have to run first."""
+        by_unit: dict[TopicPartition, list[Range | None]] = {}
+        for each in alone:
+            by_unit.setdefault(each.unit, []).append(each)
+        chosen: list[Range] = []
+        for unit, suspects in by_unit.items():
+            turns = [*suspects, *([None] if unit in others else [])]
+            turn = self._turns.get(unit, 0)
+            self._turns[unit] = turn + 1
+            if (mine := turns[turn % len(turns)]) is not None:
+                chosen.append(mine)
+        return chosen
 
     def _note_what_passed(self, starts: Mapping[TopicPartition, Position]) -> None:
         for each in self._tried:
@@ -64,6 +84,17 @@ class PoisonSearch:
             if at is not None and at.offset >= each.end:
                 self._suspects.passed([each])
                 self._proven.pop(each.place, None)
+
+    def _note_what_waits(
+        self, starts: Mapping[TopicPartition, Position], died: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """In strict order, what was tried alone may wait for what stands behind it."""
+        dead = {TopicPartition(*each[:2]) for death in died for each in death["ranges"]}
+        for each in self._tried:
+            at = starts.get(each.place)
+            stands = at is not None and at.offset == each.start
+            if stands and each.house is not None and each.place not in dead:
+                self._suspects.stands_still(each)
         self._tried = []
 
     def _note_deaths(self, died: Sequence[Mapping[str, Any]]) -> None:

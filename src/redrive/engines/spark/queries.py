@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
 
 from redrive import sources
@@ -13,12 +14,14 @@ from redrive.engines import preflight
 from redrive.engines.spark import marks, spark_session
 from redrive.engines.spark.handle import Handle, RunError
 from redrive.engines.spark.spec import Spec
+from redrive.engines.waiting_rooms import check_end
 from redrive.engines.words import From, LaneName, Until
 from redrive.kafka.log import KafkaLog
 from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.renewal import renew
 from redrive.logs import LogFormat, LogLevel
 from redrive.record import partitions_of
+from redrive.tuning import RETRY_HORIZON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +54,7 @@ def start(
     `new_app=True` confirms that the app is new, not renamed.
     """
     app, settings = preflight.load(target, "spark", arguments)
+    check_end(app, until)
     spark_session.check(spark)
     spark_session.keep_commands_unlogged()
     ready = preflight.check(app, settings, target, engine="spark", new_app=new_app)
@@ -69,6 +73,8 @@ def start(
         start_from=start_from,
         batch_deadline=milliseconds(batch_deadline),
         max_records=max_records_per_batch,
+        # In strict order a record that is not due would hold up fresh ones in its task.
+        horizon=0 if app.ordering == "strict" else RETRY_HORIZON,
         logs={"log_level": log_level, "log_format": log_format},
         inbox_ttl=ready.inbox_ttl,
     )
@@ -76,7 +82,7 @@ def start(
         app,
         spec,
         spark,
-        lanes=tuple(lane for lane in lanes if lane == "main" or _has_delays(app, settings)),
+        lanes=lanes_of(app, lanes, lambda: _has_delays(app, settings)),
         until=until,
         trigger=None if trigger is None else milliseconds(trigger),
     )
@@ -91,6 +97,15 @@ def start(
         handle.stop(0)
         raise
     return handle
+
+
+def lanes_of(
+    app: App, wanted: tuple[LaneName, ...], has_delays: Callable[[], bool]
+) -> tuple[LaneName, ...]:
+    """The lanes that plan something: in strict order the main lane plans all, alone."""
+    if app.ordering == "strict":
+        return ("main",)
+    return tuple(lane for lane in wanted if lane == "main" or has_delays())
 
 
 def _has_delays(app: App, settings: Settings) -> bool:

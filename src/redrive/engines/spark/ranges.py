@@ -11,6 +11,20 @@ from redrive.processing.progress import done_beyond
 from redrive.record import TopicPartition
 
 
+class House(NamedTuple):
+    """In strict order: a source partition and its rooms, which one task handles."""
+
+    claim: str
+    """Of the plan by which the task handles it: a later plan makes another one."""
+    places: tuple[tuple[TopicPartition, str], ...]
+    """The source partition, then its rooms; each with the id of its topic."""
+
+    @property
+    def source(self) -> TopicPartition:
+        """The source partition."""
+        return self.places[0][0]
+
+
 class Range(NamedTuple):
     """Records of one topic-partition: from `start`, up to but without `end`."""
 
@@ -28,11 +42,18 @@ class Range(NamedTuple):
     """alone: to see whether it kills its Python worker; proven: its record does, bury it."""
     rules: tuple[ParkedRule, ...] = ()
     """What operators have said about parked records when it was planned."""
+    house: House | None = None
+    """What it is part of, in strict order."""
 
     @property
     def place(self) -> TopicPartition:
         """The partition."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def unit(self) -> TopicPartition:
+        """Ranges of one unit never run in two tasks at once."""
+        return self.place if self.house is None else self.house.source
 
     @property
     def size(self) -> int:
@@ -88,11 +109,22 @@ def fair_shares(sizes: Mapping[TopicPartition, int], most: int) -> dict[TopicPar
 
 
 def pack(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
-    """Share ranges out among at most so many tasks, the largest first, each to the least loaded."""
-    packed: list[list[Range]] = [[] for _ in range(min(tasks, len(ranges)))]
+    """Share ranges out among at most so many tasks, the largest first, each to the least loaded.
+
+    Those of one unit are shared out together.
+    """
+    units: dict[TopicPartition, list[Range]] = {}
+    for each in ranges:
+        units.setdefault(each.unit, []).append(each)
+    packed: list[list[Range]] = [[] for _ in range(min(tasks, len(units)))]
     loads = [0] * len(packed)
-    for each in sorted(ranges, key=lambda one: one.size, reverse=True):
+    for unit in sorted(units.values(), key=size_of, reverse=True):
         lightest = loads.index(min(loads))
-        packed[lightest].append(each)
-        loads[lightest] += each.size
+        packed[lightest] += unit
+        loads[lightest] += size_of(unit)
     return packed
+
+
+def size_of(ranges: Sequence[Range]) -> int:
+    """How many records they have together, at most."""
+    return sum(each.size for each in ranges)

@@ -23,6 +23,7 @@ from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
 from redrive.delivery.units import Units
 from redrive.engines.spark import marks
+from redrive.engines.spark.own_houses import OwnHouses, writer
 from redrive.engines.spark.process_cache import ProcessCache
 from redrive.engines.spark.spec import Spec
 from redrive.errors import ConfigurationError
@@ -32,7 +33,7 @@ from redrive.kafka.progress import KafkaProgress
 from redrive.kafka.publisher import KafkaPublisher
 from redrive.loading import load_app
 from redrive.logs import log_to_stderr
-from redrive.ports import Clock
+from redrive.ports import Clock, Publisher
 from redrive.processing.calls.scope import Scope
 from redrive.processing.dispatcher import Dispatcher, Sink
 from redrive.processing.execution.collector import tune_collector
@@ -74,6 +75,10 @@ class Runtime(Clients):
     executor: Executor
     sinks: dict[PartitionProcessor, Sink]
     """Where the outcomes of each partition of the task under way go."""
+    houses: OwnHouses
+    """Those of the task under way, in strict order."""
+    writer: Publisher
+    """What outcomes are written with."""
     units: Units | None = None
     """How lots run, where the app's delivery has a database."""
     deaths: list[BaseException] = field(default_factory=list)
@@ -181,7 +186,10 @@ def _make(spec: Spec) -> Runtime:
     deaths: list[BaseException] = []
     scope.on_death = deaths.append
     publisher = KafkaPublisher(spec.settings)
-    units = equip(scope, spec.settings, publisher, clock, inbox_ttl=spec.inbox_ttl, quiet=True)
+    seen = KafkaProgress(spec.settings, app.name, admin=admin, stable=False)
+    houses = OwnHouses(app, seen)
+    writes_with = writer(app, publisher, houses)
+    units = equip(scope, spec.settings, writes_with, clock, inbox_ttl=spec.inbox_ttl, quiet=True)
     sinks: dict[PartitionProcessor, Sink] = {}
 
     def sink(processor: PartitionProcessor, report: Report) -> None:
@@ -191,7 +199,6 @@ def _make(spec: Spec) -> Runtime:
     resources = Resources(app)
     executor = _executor(app, scope, resources, units)
     executor.start(dispatcher)
-    seen = KafkaProgress(spec.settings, app.name, admin=admin, stable=False)
     return Runtime(
         app=app,
         run=spec.run,
@@ -205,6 +212,8 @@ def _make(spec: Spec) -> Runtime:
         dispatcher=dispatcher,
         executor=executor,
         sinks=sinks,
+        houses=houses,
+        writer=writes_with,
         units=units,
         deaths=deaths,
     )

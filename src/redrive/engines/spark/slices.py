@@ -17,6 +17,7 @@ from redrive.engines.weights import Weights, weight
 from redrive.errors import PublishError, RedriveError
 from redrive.kafka.admin import PATIENCE
 from redrive.kafka.errors import NotAllowedError, silent
+from redrive.kafka.log import Batches
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.ports import Position
 from redrive.processing.outcomes.report import Outcome, Report
@@ -34,27 +35,34 @@ from redrive.tuning import (
 
 if TYPE_CHECKING:
     from redrive.engines.spark.runtime import Runtime
+    from redrive.processing.order.key_gate import KeyGate
 
 
 class Slice:
     """One range within a task; this one commits what is durable, whenever it is asked."""
 
-    def __init__(self, runtime: Runtime, each: Range, start: Position, *, most_bytes: int) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        each: Range,
+        start: Position,
+        *,
+        most_bytes: int,
+        gate: KeyGate | None = None,
+    ) -> None:
         """With `most_bytes` in flight nothing more is read."""
         self.range = each
         self.runtime = runtime
         self.exhausted = start.offset >= each.end
         self.tracker = AckTracker(start)
         self.processor = PartitionProcessor(
-            runtime.scope, each.place, self.tracker, delay=each.delay
+            runtime.scope, each.place, self.tracker, delay=each.delay, gate=gate
         )
         self.counts: Counter[str] = Counter()
         self.committed = start
         self.trouble = ""
         """Why it cannot be read any further, if it cannot."""
-        self._batches = runtime.kafka_log.batches(
-            each.place, start.offset, each.end, size=RANGE_WINDOW // 4, wait=0
-        )
+        self._batches = self._read_from(start.offset)
         self._is_read = False
         self._most_bytes = most_bytes
         self._weights = Weights()
@@ -67,7 +75,12 @@ class Slice:
         """Whether more should be read now."""
         if self.exhausted or self.tracker.in_flight >= RANGE_WINDOW:
             return False
-        return self._weights.from_offset(self.tracker.prefix) < self._most_bytes
+        return self.bytes_in_flight < self._most_bytes
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """At most so many: everything from the first record that is not complete."""
+        return self._weights.from_offset(self.tracker.prefix)
 
     @property
     def finished(self) -> bool:
@@ -99,6 +112,19 @@ class Slice:
             if self._silence >= PATIENCE:
                 self.stop_reading()
         return records
+
+    def read_from(self, offset: int) -> None:
+        """Read from there on once more."""
+        self._batches.close()
+        self._batches = self._read_from(offset)
+        self._weights.went_back(offset)
+        self._is_read = self.exhausted = False
+        self._silent_since = None
+
+    def _read_from(self, offset: int) -> Batches:
+        each = self.range
+        log = self.runtime.kafka_log
+        return log.batches(each.place, offset, each.end, size=RANGE_WINDOW // 4, wait=0)
 
     def _weigh(self, records: list[Record]) -> None:
         self._weights.add(records)
@@ -132,17 +158,31 @@ class Slice:
         self._commit_at = now + every
         position = self.tracker.position(METADATA_LIMIT - ROOM)
         if position is not None and position != self.committed:
-            self.runtime.progress.commit({self.range.place: self._labelled(position)})
+            self.check_own()
+            self.runtime.progress.commit({self.range.place: self.labelled(position)})
             self.committed = position
 
-    def _labelled(self, position: Position) -> Position:
+    def labelled(self, position: Position) -> Position:
+        """The position as it is committed: who it was, and of which topic."""
         topic_id, run = self.range.topic_id, self.runtime.run
         return marks.labelled(position, topic_id=topic_id, run=run)
+
+    def check_own(self) -> None:
+        """See that nobody else handles the partition, where an app's order needs that."""
 
     @property
     def waiting(self) -> Waiting:
         """The records that wait for topics that refuse writes, of those that it keeps itself."""
         return Waiting()
+
+    @property
+    def waits_for_others(self) -> int:
+        """How many records wait only for others, or until they are due, in strict order."""
+        return 0
+
+    def go_back(self) -> bool:
+        """Read again what was put off, if something was; whether it does."""
+        return False
 
     def report(self) -> SliceReport:
         """What became of the range."""
@@ -282,7 +322,7 @@ class TransactionSlice(Slice):
     def _at(self, offset: int) -> Position:
         # Beyond it is what was done by a run without transactions: never what this one has done.
         position = still_at(offset, self._done_before, METADATA_LIMIT - ROOM)
-        return self._labelled(position)
+        return self.labelled(position)
 
     def close(self) -> None:
         """Let go of the producer, once it has nothing to do any more."""

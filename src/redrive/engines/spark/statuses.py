@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from redrive.engines.spark.spec import Spec
 from redrive.engines.words import LaneName
 
 log: Final = logging.getLogger("redrive.spark")
+
+
+def of_lane(status: Mapping[str, Any], lane: LaneName, sources: Collection[str]) -> dict[str, Any]:
+    """In strict order one lane plans all: its status, as each of the two would tell it."""
+    ahead = {
+        kind: {topic: n for topic, n in found.items() if (topic in sources) == (lane == "main")}
+        for kind, found in status.get("ahead", {}).items()
+    }
+    return {**(status if lane == "main" else {}), "ahead": ahead}
 
 
 class Statuses:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,8 @@ from redrive.delivery.refusing_topics import RefusingTopics, Waiting
 from redrive.engines.fencing import fence_off
 from redrive.engines.figures import drained
 from redrive.engines.spark import marks
-from redrive.engines.spark.ranges import Range
+from redrive.engines.spark.house_slices import HouseSlice, taken
+from redrive.engines.spark.ranges import House, Range
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, TransactionSlice
 from redrive.engines.spark.spec import Spec
@@ -29,8 +30,9 @@ from redrive.ports import Position
 from redrive.processing.execution.executors import InlineExecutor
 from redrive.processing.execution.long_running import LongRunning
 from redrive.processing.processor import PartitionProcessor
-from redrive.processing.progress.notes import BEGUN, with_note
+from redrive.processing.progress.notes import BEGUN, CLAIM, with_note
 from redrive.tuning import (
+    HOUSE_LOOK_EVERY,
     MAX_BYTES_IN_FLIGHT,
     RETRY_HORIZON,
     TASK_IDLE_WAIT,
@@ -39,6 +41,8 @@ from redrive.tuning import (
 )
 
 if TYPE_CHECKING:
+    from redrive.processing.dispatcher import Sink
+    from redrive.processing.order.key_gate import KeyGate
     from redrive.record import Record, TopicPartition
 
 log: Final = logging.getLogger("redrive.spark")
@@ -74,17 +78,19 @@ class Task:
         self._spec = spec
         self._deadline = monotonic() + spec.batch_deadline / 1000
         self._topics = RefusingTopics(
-            runtime.publisher.refusing,
+            runtime.writer.refusing,
             runtime.clock,
             known=runtime.known_topics,
             quiet=True,  # the driver says it, once for all tasks
         )
         sent_to = runtime.scope.sent_without_unit
-        self._delivery = FlushDelivery(runtime.publisher, runtime.clock, sent_to, self._topics)
+        self._delivery = FlushDelivery(runtime.writer, runtime.clock, sent_to, self._topics)
         self._troubles = 0
         if runtime.units is not None:
             runtime.units.start_over()  # the planner has found that their topics take writes
             self._troubles = runtime.units.trouble.noted
+        self._is_strict = runtime.app.ordering == "strict"
+        self._look_at = 0.0
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
         self._most_bytes = MAX_BYTES_IN_FLIGHT
@@ -108,8 +114,7 @@ class Task:
         self._most_bytes = MAX_BYTES_IN_FLIGHT // len(ranges)
         try:
             producers = self._fence_off(ranges)
-            for each in ranges:
-                self._open(each, producers.get(each.place))
+            self._open_all(ranges, producers)
             self._work()
             self._check_held_up()
         except RedriveError as error:
@@ -118,6 +123,7 @@ class Task:
             # The next task may run the same records. What has no handler any more, as units of work
             # that cannot be ended while the database is away, is not waited for.
             self._wait_for_calls(self.runtime.dispatcher.oldest)
+            self._see_off()
         except MemoryError:
             # As the kernel would: then the record that needs so much is searched for.
             log.critical("out of memory: this Python worker ends")
@@ -146,6 +152,10 @@ class Task:
         rt, place = self.runtime, each.place
         position = with_note(Position(each.start, each.metadata), BEGUN, name)
         position = marks.labelled(position, topic_id=each.topic_id, run=self._spec.run)
+        if each.house is not None:
+            rt.houses.take([each.house])
+            if place == each.house.source:
+                position = with_note(position, CLAIM, each.house.claim)
         if not rt.app.guarantee.transactional:
             rt.progress.commit({place: position})
             return
@@ -164,9 +174,11 @@ class Task:
         wait = 0.0
         while not all(each.finished for each in self._slices) and not self._must_end():
             moved = self._read(wait)
+            self._look_for_houses()
             dispatcher.tick()
             moved = self._run_inline() or moved
             moved = self._settle() or moved
+            moved = self._go_back() or moved
             self._check_trouble()
             self._check_deaths()
             wait = 0.0 if moved else self._wait()
@@ -181,6 +193,10 @@ class Task:
                 self.runtime.dispatcher.offer(each.processor, read)
             moved = moved or bool(read) or each.exhausted
         return moved
+
+    def _go_back(self) -> bool:
+        moved = [each.go_back() for each in self._slices]
+        return any(moved)
 
     def _reading(self) -> list[Slice]:
         wanting = [each for each in self._slices if each.wants_records]
@@ -245,9 +261,49 @@ class Task:
         if not all(each.exhausted for each in self._slices) or not dispatcher.idle:
             return False
         upcoming = dispatcher.tick()
+        if self._is_strict:
+            return self._only_for_others(upcoming)
         held = all(each.range.delay is not None for each in self._slices if not each.finished)
         late = upcoming is not None and upcoming - self.runtime.clock.now() > 2 * RETRY_HORIZON
         return held and late and dispatcher.idle
+
+    def _only_for_others(self, upcoming: int | None) -> bool:
+        """The same in strict order: whether all waits for its time, or for others of its key.
+
+        Those may only have to be committed, and are now.
+        """
+        if upcoming is not None and upcoming - self.runtime.clock.now() <= 2 * RETRY_HORIZON:
+            return False
+        for each in self._slices:
+            with self.runtime.dispatcher.changed:
+                waiting = each.waits_for_others
+            waiting += self._waiting(each).with_those_behind
+            if not each.finished and each.tracker.in_flight != waiting:
+                return False
+        before = [each.committed for each in self._slices]
+        for each in self._slices:
+            each.commit(every=0)
+        return before == [each.committed for each in self._slices]
+
+    def _look_for_houses(self) -> None:
+        """See now and then that nobody else handles them.
+
+        Before anything runs: this process may have been suspended for long.
+        """
+        if self._is_strict and monotonic() >= self._look_at:
+            self._look_at = monotonic() + HOUSE_LOOK_EVERY
+            self.runtime.houses.look()
+
+    def _see_off(self) -> None:
+        """In strict order, wait for what is on its way to be written, and write nothing more.
+
+        It would come late for the next task, which has read by then what waits.
+        """
+        houses = self.runtime.houses
+        houses.leave()
+        while self._is_strict and (self._delivery.is_under_way or houses.writing):
+            self._delivery.see_off(TASK_IDLE_WAIT)
+            houses.wait_for_writes(0 if self._delivery.is_under_way else TASK_IDLE_WAIT)
 
     def _wind_up(self) -> None:
         """End what runs, park what waits in place, write and commit."""
@@ -307,6 +363,33 @@ class Task:
         """Fence off whoever had the partitions before."""
         return fence_off(self.runtime.app, [each.place for each in ranges], self.producer)
 
+    def _open_all(
+        self,
+        ranges: Sequence[Range],
+        producers: Mapping[TopicPartition, TransactionalProducer],
+    ) -> None:
+        self.runtime.scope.parked_rules = ranges[0].rules  # the same for all of a task
+        opened, starts, gates = taken(self.runtime, ranges)
+        if gates:  # only now: reading what waits may have taken long
+            self._deadline = monotonic() + self._spec.batch_deadline / 1000
+        for each in opened:
+            if each.house is None:
+                self._open(each, producers.get(each.place))
+            else:
+                self._take_up(each, each.house, starts[each.place], gates[each.place])
+
+    def _take_up(self, each: Range, house: House, start: Position, gate: KeyGate) -> None:
+        rt = self.runtime
+        rt.topic_ids[each.topic] = each.topic_id
+        opened = HouseSlice(rt, each, start, house, gate, most_bytes=self._most_bytes)
+        self._add(opened, self._delivery.add)
+
+    def _add(self, opened: Slice, sink: Sink) -> None:
+        self.runtime.sinks[opened.processor] = sink
+        self._slices.append(opened)
+        self._by_processor[opened.processor] = opened
+        self.runtime.dispatcher.add(opened.processor)
+
     def _open(self, each: Range, producer: TransactionalProducer | None) -> None:
         rt = self.runtime
         start = Position(each.start, each.metadata)
@@ -314,18 +397,13 @@ class Task:
             # Only now that the others are fenced off: how far did they come?
             start = max(start, marks.reached(each.place, each.topic_id, rt.progress) or start)
         rt.topic_ids[each.topic] = each.topic_id or rt.kafka_log.topic_id(each.topic)
-        rt.scope.parked_rules = each.rules  # those of a task are the same for all its ranges
         if producer is None:
-            opened = Slice(rt, each, start, most_bytes=self._most_bytes)
-            rt.sinks[opened.processor] = self._delivery.add
+            self._add(Slice(rt, each, start, most_bytes=self._most_bytes), self._delivery.add)
         else:
             opened = TransactionSlice(
                 rt, each, start, producer, most_bytes=self._most_bytes, topics=self._topics
             )
-            rt.sinks[opened.processor] = opened.add
-        self._slices.append(opened)
-        self._by_processor[opened.processor] = opened
-        rt.dispatcher.add(opened.processor)
+            self._add(opened, opened.add)
 
     def producer(self, place: TopicPartition) -> TransactionalProducer:
         """One that fences off whoever had the partition before."""
@@ -345,6 +423,7 @@ class Task:
             each.close()
         self._slices = []
         self._by_processor = {}
+        rt.houses.leave()
         return reports
 
     def _bury_killer(self, each: Range) -> SliceReport:
@@ -354,7 +433,7 @@ class Task:
         )
         stopped: Exception | None = None
         try:
-            self._open(each, self._fence_off([each]).get(each.place))
+            self._open_all([each], self._fence_off([each]))
             opened = self._slices[0]
             sink = self.runtime.sinks[opened.processor]
             for record in self._read_all(opened):

@@ -12,7 +12,6 @@ from redrive.errors import ConfigurationError
 from redrive.tuning import MAX_BYTES_IN_FLIGHT, MAX_IN_FLIGHT
 
 if TYPE_CHECKING:
-    from redrive.app import App
     from redrive.config import Settings
 
 _POLL_INTERVAL: Final = "max.poll.interval.ms"
@@ -80,15 +79,6 @@ def check_revoke_wait(options: Options, settings: Settings) -> None:
             f"revoke_wait is {options.revoke_wait}, but {_POLL_INTERVAL} is {most}: the worker"
             " does not poll while it waits for revoked partitions, and would drop out of its group;"
             f" make revoke_wait shorter, or set {_POLL_INTERVAL} under librdkafka"
-        )
-
-
-def check_order(options: Options, app: App) -> None:
-    """Refuse an end that a run in strict order might never come to."""
-    if options.until == "once" and app.ordering == "strict":
-        raise ConfigurationError(
-            f'app "{app.name}": a run that ends with what is due (--once) cannot keep strict order:'
-            " records would have to run that wait behind one that is not due; use --until-empty"
         )
 
 

@@ -15,6 +15,7 @@ from redrive.engines import data_loss, preflight
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import Figures
 from redrive.engines.rules_watch import RulesWatch
+from redrive.engines.waiting_rooms import check_end
 from redrive.engines.words import LaneName, unfinished
 from redrive.engines.worker.assignment import Assignment
 from redrive.engines.worker.counting import Counting
@@ -25,7 +26,7 @@ from redrive.engines.worker.lag import LagMonitor
 from redrive.engines.worker.lifecycle import Lifecycle
 from redrive.engines.worker.membership import Membership
 from redrive.engines.worker.one_core import OneCore
-from redrive.engines.worker.options import Options, check_order, check_revoke_wait
+from redrive.engines.worker.options import Options, check_revoke_wait
 from redrive.engines.worker.rejoining import Rejoining
 from redrive.engines.worker.retention_watch import RetentionWatch
 from redrive.engines.worker.rooms import Rooms
@@ -415,7 +416,7 @@ def start(
 def start_app(app: App, settings: Settings, target: str, options: Options) -> Worker:
     """The same for an app and settings that were found right."""
     check_revoke_wait(options, settings)
-    check_order(options, app)
+    check_end(app, options.until)
     ready = preflight.check(app, settings, target, engine="worker", new_app=options.new_app)
     worker = Worker(app, settings, options, target, inbox_ttl=ready.inbox_ttl)
     worker.start()

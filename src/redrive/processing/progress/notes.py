@@ -19,6 +19,8 @@ RUN: Final = "s1"
 """The run on Spark that committed the offset."""
 BEGUN: Final = "b1"
 """The task that was about to run the record at the offset, alone, on Spark."""
+CLAIM: Final = "c1"
+"""Of a source partition in strict order, on Spark: by which plan it is handled now."""
 MOVED: Final = "m1"
 """The new name of the app, which has taken this progress over."""
 ROOM: Final = 200
