@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from redrive.guard import Guard, State
 from redrive.tuning import (
@@ -175,6 +175,13 @@ class Breaker(Generic[_T]):
             self._probe_at = now + wait
         return True
 
+    def told(self, why: Why, now: int, after: int | None = None) -> None:
+        """Note that somebody else has seen an outage; the first probe is after so long, if said."""
+        if not self.is_shut:
+            self._open(why, now)
+            if after is not None:
+                self._probe_at = now + min(after, GUARD_AFTER_LONGEST)
+
     def passed(self, count: int, now: int) -> None:
         """Note calls that have succeeded; those that were let out are said by `let_out_passed`."""
         if self.state == "suspect":
@@ -240,13 +247,8 @@ class Breaker(Generic[_T]):
         if not self.is_to_look(now):
             return Looked()
         self._looked_at = now
-        keys = self.guard.keys if lanes is None else min(lanes, self.guard.keys)
-        window = self.window
-        while self._failures and now - self._failures[0].at > window:
-            self._causes[self._failures.popleft().cause] -= 1
-        why = self._outage_seen(now, keys)
-        if why is not None:
-            self._open(why, now)
+        keys = self._keys_needed(lanes)
+        if self._opens(now, keys):
             return Looked()
         stalled = stalled and now - self._news_at >= GUARD_SETTLE
         if stalled and (again := self._missing(keys)):
@@ -256,6 +258,55 @@ class Breaker(Generic[_T]):
         if not self._failures and not self._held:
             self._close(now)
         return Looked(own)
+
+    def settle(self, now: int, *, lanes: int | None = None) -> Looked[_T]:
+        """Decide at once about all that is held: nothing more will be seen of it.
+
+        `lanes` as for `look`.
+        """
+        if self.state != "suspect":
+            return Looked()
+        keys = self._keys_needed(lanes)
+        if self._opens(now, keys):
+            return Looked()
+        again = self._release(self._missing(keys))
+        own = self._release([*self._held])
+        if not self._failures:
+            self._close(now)
+        return Looked(own, again)
+
+    @property
+    def time_decides(self) -> bool:
+        """Whether some are held that will be let go by themselves, as others have passed."""
+        return any(self._others_pass(each) for each in self._held.values())
+
+    @property
+    def undecided(self) -> Iterator[tuple[_T, object, str, int, int]]:
+        """Whose failures are held: record, key, fingerprint, when, and how many had passed."""
+        for token, each in self._held.items():
+            yield token, each.key, each.cause, each.at, each.passed
+
+    @property
+    def taking(self) -> float:
+        """Milliseconds that calls take which fail."""
+        return self._took
+
+    @property
+    def seen_passing(self) -> int:
+        """How many calls have succeeded since something is held."""
+        return self._passed
+
+    def _keys_needed(self, lanes: int | None) -> int:
+        return self.guard.keys if lanes is None else min(lanes, self.guard.keys)
+
+    def _opens(self, now: int, keys: int) -> bool:
+        window = self.window
+        while self._failures and now - self._failures[0].at > window:
+            self._causes[self._failures.popleft().cause] -= 1
+        why = self._outage_seen(now, keys)
+        if why is not None:
+            self._open(why, now)
+        return why is not None
 
     def _missing(self, keys: int) -> list[_T]:
         """Those that have to fail once more: nobody else is left who could, and all have failed."""
@@ -288,6 +339,16 @@ class Breaker(Generic[_T]):
         if token in self._begun:
             self._begun[token] = now
 
+    def known_as(self, given: _T, token: _T) -> None:
+        """Note which record it was that was let out, where only now somebody knows."""
+        if given in self._begun:
+            self._begun[token] = self._begun.pop(given)
+
+    @property
+    def free_at(self) -> int:
+        """Since when, or from when on, somebody may be let out."""
+        return max(self._probe_at, self.since)
+
     def nothing_waits(self, now: int) -> None:
         """Note that nobody waits to be let out: if the last ones have passed, the outage is over.
 
@@ -295,6 +356,15 @@ class Breaker(Generic[_T]):
         """
         quiet = now - max(self._news_at, self.since) >= GUARD_QUIET
         if self.state == "ramp" and quiet and not self._begun and self._fell is None:
+            self._close(now)
+
+    def few_wait(self, now: int) -> None:
+        """Note that no more wait to be let out than could be an outage, whatever came of them.
+
+        Then the outage is over: as long as it is closed, failures of so few are their records' own.
+        """
+        quiet = now - max(self._news_at, self.since) >= GUARD_QUIET
+        if self.state == "ramp" and quiet and not self._begun:
             self._close(now)
 
     def begun(self) -> list[_T]:
@@ -429,3 +499,14 @@ class Breaker(Generic[_T]):
 
     def _become(self, state: State, now: int) -> None:
         self.state, self.since = state, now
+
+    # Kept for somebody else
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """All that it knows."""
+        return {name: value for name, value in vars(self).items() if name != "guard"}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Know that instead."""
+        vars(self).update(memory)

@@ -108,6 +108,22 @@ Larger: such a loss holds up the end of an outage for longer. Smaller: more look
 GUARD_PROBES_PASSED: Final = 3
 """Probes that have to succeed in a row, of different records, before others follow. Larger: it
 takes longer. Smaller: one lucky call ends it."""
+GUARD_TURN: Final = 1000
+"""On Spark: milliseconds for which a lane leaves the next probe to the other one, if that has
+records waiting. Larger: a lane that is busy holds up the end of an outage. Smaller: it is passed
+over."""
+GUARD_TRIED: Final = 100
+"""On Spark: so many records of a partition that were probes and have failed are known. Larger: more
+is told to each task. Smaller: among many poisoned ones the same are tried again."""
+GUARD_PASSING_KEPT: Final = 40
+"""On Spark: for so many looks it is known how many calls have succeeded in a task. Larger: more is
+told to the driver. Smaller: where calls take long to fail, others that pass count less."""
+GUARD_READ: Final = 1000
+"""On Spark: records of a partition that are read to find those that are called during an outage.
+Larger: more is read for nothing. Smaller: fewer keys to choose from."""
+GUARD_BATCH_SECONDS: Final = 1.0
+"""On Spark: how long a task runs during an outage. Larger: the end of the outage is noticed later,
+where other handlers are busy. Smaller: these pay more often for a batch."""
 GUARD_RETENTION: Final = 0.8
 """Share of its topic's retention that a record may wait for before it is said. Larger: little time
 is left to do something. Smaller: it is said of every long outage."""

@@ -58,10 +58,6 @@ def of_engine(app: App, handlers: Mapping[str, Handler], engine: Engine | None) 
                 f"{where}: timeout= on a function that is not async works only on the worker: a"
                 " Spark task cannot go on without it; make it async, or use --engine worker"
             )
-        if engine == "spark" and handler.guard is not None:
-            yield f"{where}: guard= works only on the worker; remove it, or use --engine worker"
-    if engine == "spark" and app.stop_on_dead is not None:
-        yield "stop_on_dead= works only on the worker; remove it, or use --engine worker"
     if engine == "spark" and app.commit is not None:
         yield "commit= works only on the worker: on Spark each task commits"
 
@@ -287,6 +283,17 @@ def _of_frames(
         yield (
             f"{where}: recoveries are called with a single record; a frame handler decides with"
             " its outcome column"
+        )
+    if app.guard is not None:
+        yield (
+            f"{where}: guard= cannot see an outage there, as Spark ends a job with the first row"
+            " that fails and nobody knows about the others; while a table that it reads is away,"
+            " its records wait without one: remove guard="
+        )
+    if app.stop_on_dead is not None:
+        yield (
+            f"{where}: stop_on_dead= goes by records that are buried one by one; a frame handler"
+            " buries with its outcome column: have it raise instead"
         )
     if app.resources:
         yield (

@@ -11,13 +11,18 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 from redrive import App
+from redrive.clock import steady
 from redrive.config import Settings
 from redrive.engines.rules_watch import RulesWatch
 from redrive.engines.spark.lost_tasks import is_begun, label, replaced, told
 from redrive.engines.spark.news import News
+from redrive.engines.spark.outages.shared_book import book_of
+from redrive.engines.spark.outages.task_guards import TaskGuards
+from redrive.engines.spark.outages.told import Told
 from redrive.engines.spark.own_houses import OwnHouses, writer
 from redrive.engines.spark.planner import Planner
 from redrive.engines.spark.ranges import Range
@@ -183,12 +188,31 @@ class MemoryTask(Task):
         return self.transactions
 
 
+class PassingClock(VirtualClock):
+    """Time passes by itself, too: for tasks that wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = monotonic_ns()
+
+    def now(self) -> int:
+        return super().now() + (monotonic_ns() - self._began) // 1_000_000
+
+
 class MiniSpark:
     """Plans batches and runs their tasks one after the other, as often as Spark would."""
 
-    def __init__(self, app: App, *, partitions: int = 1, slots: int = 8, **spec: Any) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        partitions: int = 1,
+        slots: int = 8,
+        clock: VirtualClock | None = None,
+        **spec: Any,
+    ) -> None:
         self.app = app
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.broker = MemoryBroker(self.clock)
         self.log = MemoryLog(self.broker)
         self.progress = self.broker.progress(app.name)
@@ -200,6 +224,9 @@ class MiniSpark:
         scratch = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, scratch)
         self.spec = make_spec(slots=slots, **{"scratch": scratch, **spec})
+        self.book = book_of(app, self.spec, lambda: steady(self.clock))
+        self.told: list[Told] = []
+        """What tasks have seen of guards, until the end of their job."""
         self._jobs = 0
         self._ends: dict[tuple[int, int], str] = {}
         for topic in (*app.handlers, app.dead_topic, app.rules_topic):
@@ -219,6 +246,7 @@ class MiniSpark:
             "clock": self.clock,
             "refusing": self.broker.refusing,
             "rules": RulesWatch(self.app, self.broker, every=0).look,
+            "book": self.book,
         }
         return Planner(self.app, self.spec, lane, **{**options, **changes})
 
@@ -252,8 +280,13 @@ class MiniSpark:
                 self._ends[self._jobs, number] = death.told
                 begun = is_begun(ranges, name, lambda: self.progress)
                 texts.append(told(ranges, self._jobs, number, begun=begun))
+        seen, self.told = self.told, []
         if not to_its_end:
             return []
+        if self.book is not None:
+            with self.book.opened() as book:
+                lane: LaneName = "main" if plan[0][0].delay is None else "retry"
+                book.note(lane, seen, self.book.steady())
         reports = [json.loads(text) for text in replaced(texts, lambda *task: self._ends[task])]
         News.of([*ended, *reports]).write(self.spec.batch_file("main"))
         return reports
@@ -267,6 +300,7 @@ class MiniSpark:
             task = MemoryTask(self.spec, runtime)
             task.transactions = self.transactions
             reports = task.run_all(ranges, name)
+            self.told += task.told()
         self.reports += reports
         return reports
 
@@ -289,9 +323,14 @@ def memory_runtime(
 ) -> Iterator[Runtime]:
     sinks: dict[Any, Any] = {}
     topic_ids: dict[str, str] = {}
-    scope = Scope(app, topic_ids, clock=clock)
+    scope = Scope(app, topic_ids, clock=clock, guarded=True, guards=TaskGuards)
+    deaths: list[BaseException] = []
+    scope.on_death = deaths.append
     dispatcher = Dispatcher(
-        clock, app.concurrency, lambda processor, report: sinks[processor](processor, report)
+        clock,
+        app.concurrency,
+        lambda processor, report: sinks[processor](processor, report),
+        scope.guards,
     )
     resources = Resources(app)
     inline = app.concurrency == 1
@@ -314,6 +353,7 @@ def memory_runtime(
             sinks=sinks,
             houses=houses,
             writer=writer(app, broker, houses),
+            deaths=deaths,
         )
     finally:
         executor.close()

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from memory_engine import MemoryTask, MiniSpark, WorkerDied, memory_runtime
 
-from redrive import App, Retry, RetryPolicy
+from redrive import App, Guard, Outage, Retry, RetryPolicy
 from redrive.engines.spark import marks
 from redrive.engines.spark.marks import RivalError, new_run
 from redrive.engines.spark.planner import Planner
@@ -29,6 +29,8 @@ DAY: Final = 24 * 3600 * 1000
 KEPT_FOR: Final = 7 * DAY
 """How long brokers keep an offset that nobody commits again."""
 STEPS: Final = 40
+GUARDED: Final = 0.3
+"""How often the handler has a guard, and what it depends on goes away."""
 ODD: Final = 0.5
 """How often a kind of trouble is part of a walk."""
 
@@ -59,7 +61,9 @@ class Cluster(MiniSpark):
             runtime.progress = Newest(runtime.progress, spec.run)
             task = MemoryTask(spec, runtime)
             task.transactions = self.transactions
-            return task.run_all(ranges, name)
+            reports = task.run_all(ranges, name)
+            self.told += task.told()
+            return reports
 
 
 class SparkWalk:
@@ -75,6 +79,8 @@ class SparkWalk:
         self._number = 0
         self._dies_in: int | None = None
         self._disturbed = False
+        self._guarded = self.random.random() < GUARDED
+        self._away = False
         self._late: list[tuple[Any, Sequence[Range]]] = []
         self._committed_at: dict[TopicPartition, tuple[Any, int]] = {}
         self.spark = Cluster(self._make_app(), partitions=self.random.choice([1, 2]))
@@ -93,6 +99,7 @@ class SparkWalk:
             (1, self._run_old),
             (2, self._let_days_pass),
             (1, self._recreate),
+            (2, self._go_away_or_come_back),
         ]
         steps += [each for each in odd if self.random.random() < ODD]
         for _ in range(STEPS):
@@ -106,7 +113,10 @@ class SparkWalk:
     # The app
 
     def _make_app(self) -> App:
-        app = App("shop", retry=RetryPolicy("5m"), concurrency=1, on_data_loss="continue")
+        guard = Guard() if self._guarded else None
+        app = App(
+            "shop", retry=RetryPolicy("5m"), concurrency=1, on_data_loss="continue", guard=guard
+        )
 
         @app.handler("in")
         def handle(record: Any, ctx: Any) -> None:
@@ -116,6 +126,8 @@ class SparkWalk:
                     self._dies_in = None
                     raise WorkerDied
             value = record.value
+            if self._away:
+                raise Outage("nobody answers")
             if value.endswith(b"!") and ctx.attempt == 1:
                 raise Retry("later")
             self.handled[value] += 1
@@ -169,7 +181,13 @@ class SparkWalk:
             self.sent[value] = self._number
             self.spark.send("in", value)
 
+    def _go_away_or_come_back(self) -> None:
+        """What the handler depends on; it has a guard then."""
+        self.faults["outage"] += self._guarded and not self._away
+        self._away = self._guarded and not self._away
+
     def _run_batch(self) -> None:
+        self.spark.clock.advance("1s")
         plan = self._plan(self.planner)
         if plan:
             self.spark.run_batch(plan)
@@ -276,6 +294,9 @@ class SparkWalk:
                     where = f"{place}@{record.offset}"
                     self.violation = f"lost: {where} is committed, and {value!r} is not done"
                     return
+        spent = {value for value in parked if not value.endswith(b"!")} - self.gone
+        if self._guarded and spent and not self._disturbed:
+            self.violation = f"spent: {min(spent)!r} was parked, and only an outage was there"
         again = [value for value, count in self.handled.items() if count > 1]
         if again and not self._disturbed:
             self.violation = f"duplicated: {again[0]!r}"
@@ -284,6 +305,7 @@ class SparkWalk:
         return self.spark.broker.records(topic)
 
     def _rest(self) -> None:
+        self._away = False
         for _ in range(30):
             self._run_batch()
             self._retry_lane()

@@ -90,5 +90,9 @@ def test_they_are_refused_where_nobody_heeds_them(options):
     app = App("shop", **options)
     app.handler("orders")(lambda record, ctx: None)
     app.check("worker")
-    with pytest.raises(ConfigurationError, match="works only on the worker"):
-        app.check("spark")
+    app.check("spark")
+    frames = App("shop", **options)
+    frames.frame("orders")(lambda frame: frame)
+    (name,) = options
+    with pytest.raises(ConfigurationError, match=rf'frame handler of "orders": {name}='):
+        frames.check("spark")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from time import time
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from redrive.app import App
 from redrive.engines.ahead import Ahead
 from redrive.engines.figures import BUCKETS, Figures
 from redrive.engines.words import LaneName
 from redrive.metrics import AppCollector, Buckets, Figure
+from redrive.processing.outcomes.guard_log import GuardSeen
 
 
 class Source(Protocol):
@@ -27,6 +28,12 @@ class Source(Protocol):
 
     def share(self, lane: LaneName) -> Ahead: ...
 
+    def guards(self) -> list[GuardSeen]: ...
+
+
+STATES: Final = {"closed": 0.0, "suspect": 0.0, "ramp": 1.0, "open": 2.0}
+"""Guards as numbers; whoever sums them up knows whether one is open."""
+
 
 class Seen:
     """A snapshot of a run: all metrics of one scrape are from the same moment."""
@@ -39,6 +46,7 @@ class Seen:
         self.statuses = {lane: run.status(lane) for lane in self.lanes}
         self.shares = {lane: run.share(lane) for lane in self.lanes}
         self.waiting = self.shares["retry"]
+        self.guards: list[GuardSeen] = run.guards()
 
     def records(self) -> dict[tuple[str, ...], float]:
         """By lane, topic and outcome."""
@@ -68,6 +76,18 @@ class Seen:
         """For parked records that were handled, in seconds."""
         late = self.figures.lateness_so_far()
         return Buckets([bound / 1000 for bound in BUCKETS], late.counts, late.total / 1000)
+
+    def outages(self) -> dict[tuple[str, ...], float]:
+        """When those were seen for which guards are open, by topic and fingerprint."""
+        return {(each.topic, each.cause): each.opened / 1000 for each in self.guards if each.opened}
+
+    def probes(self) -> dict[tuple[str, ...], float]:
+        """By topic and result."""
+        return {
+            (each.topic, result): each.probes.get(result, 0)
+            for each in self.guards
+            for result in ("passed", "failed")
+        }
 
     def losses(self) -> Mapping[tuple[str, ...], float]:
         """By lane and partition."""
@@ -181,6 +201,27 @@ class RunCollector(AppCollector[Seen]):
             lambda seen: {
                 lane: float(bool(each.get("trouble"))) for lane, each in seen.statuses.items()
             },
+        ),
+        Figure(
+            "redrive_guard_state",
+            "gauge",
+            "Whether a handler's guard is open: 0 no, 1 letting records through again, 2 yes.",
+            ("topic",),
+            lambda seen: {each.topic: STATES[each.state] for each in seen.guards},
+        ),
+        Figure(
+            "redrive_guard_since_timestamp_seconds",
+            "gauge",
+            "When the outage was seen for which a handler's guard is open.",
+            ("topic", "fingerprint"),
+            Seen.outages,
+        ),
+        Figure(
+            "redrive_guard_probes_total",
+            "counter",
+            "Calls that a handler's guard has let through while it was open.",
+            ("topic", "result"),
+            Seen.probes,
         ),
     )
 

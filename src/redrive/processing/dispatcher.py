@@ -311,6 +311,15 @@ class Dispatcher:
                 processor.ready for processor in (*self._fresh, *self._parked)
             )
 
+    @property
+    def only_held(self) -> bool:
+        """Whether nothing runs or may run, but for what waits because of an outage, or a doubt."""
+        with self.changed:
+            self._collect()
+            return not self._running and all(
+                processor.only_held for processor in (*self._fresh, *self._parked)
+            )
+
     def _take_from(self, queue: deque[PartitionProcessor]) -> Lot | None:
         parked = queue is self._parked
         if parked and self._parked_running >= self._parked_limit:

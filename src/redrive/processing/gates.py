@@ -139,6 +139,8 @@ class Gates:
 
     def _next(self, topic: str, processors: Sequence[PartitionProcessor]) -> Work | None:
         for each in sorted(processors, key=lambda each: self._turns.get(each.assigned, 0)):
+            if not self._guards.may_let_out(topic, each.partition):
+                continue
             work = each.let_out(topic)
             if work is not None:
                 self._turns[each.assigned] = next(self._count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final
@@ -280,7 +280,25 @@ class PartitionProcessor:
 
     def let_out(self, topic: str) -> Work | None:
         """Let one record of a handler begin, alone; None: none waits here."""
-        return self._lanes.let_out(topic)
+        tried = () if self._guards is None else self._guards.tried(topic, self.partition)
+        return self._lanes.let_out(topic, last=tried)
+
+    @property
+    def only_held(self) -> bool:
+        """Whether nothing runs, and nothing waits but for the end of an outage, or of a doubt."""
+        guards = self._guards
+        if guards is None or self.lots or self.ready or self._unacked or len(self._delay_queue):
+            return False
+        return all(guards.holds(work) for work in self._lanes.sleepers())
+
+    def held(self) -> Counter[str]:
+        """How many records wait for the end of an outage, by their handlers' topics."""
+        guards = self._guards
+        if guards is None:
+            return Counter()
+        waiting = [*self._lanes.waiting(), *self._delay_queue.works()]
+        topics = (work.handler.topic for work in waiting)
+        return Counter(topic for topic in topics if guards.is_shut(topic))
 
     def rouse(self, works: Sequence[Work]) -> None:
         """Have these wait no longer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.cli import view
-from redrive.processing.outcomes.guards import GuardSeen, words_of
+from redrive.processing.outcomes.guard_log import GuardSeen, words_of
 
 
 def test_an_open_guard_is_shown_with_what_failed():

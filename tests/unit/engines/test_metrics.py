@@ -16,7 +16,7 @@ from redrive.engines.worker.counting import Counting
 from redrive.engines.worker.metrics import WorkerCollector
 from redrive.fingerprint import Fingerprint
 from redrive.processing.outcomes.causes import Cause, Seen
-from redrive.processing.outcomes.guards import GuardSeen
+from redrive.processing.outcomes.guard_log import GuardSeen
 
 
 class Run:
@@ -26,6 +26,11 @@ class Run:
         self.figures = Figures()
         self.statuses = {}
         self.shares = {}
+        self.open = GuardSeen("orders", "open", 5000, 5000, "1f00", "away", {"failed": 3})
+        self.closed = GuardSeen("payments", "suspect", 5000, 0, "", "", {})
+
+    def guards(self):
+        return [self.open, self.closed]
 
     def status(self, lane):
         return self.statuses.get(lane, {})
@@ -77,9 +82,6 @@ class Worker(Run):
         self.oldest_handler = lambda: 12.0
         self.rejoining = SimpleNamespace(unassigned={"orders": 2})
         self.blocked_keys, self.most_behind = 1, 3
-        self.open = GuardSeen("orders", "open", 5000, 5000, "1f00", "away", {"failed": 3})
-        self.closed = GuardSeen("payments", "suspect", 5000, 0, "", "", {})
-        self.guards = lambda: [self.open, self.closed]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +96,12 @@ def test_all_that_are_declared_are_shown_and_no_others(collector, run):
     assert shown == declared
 
 
-def test_guards_are_shown_by_topic():
+@pytest.mark.parametrize(
+    ("collector", "run"), [(SparkCollector, Run()), (WorkerCollector, Worker())]
+)
+def test_guards_are_shown_by_topic(collector, run):
     registry = CollectorRegistry()
-    registry.register(WorkerCollector(Worker()))
+    registry.register(collector(run))
     text = generate_latest(registry).decode()
     assert [line for line in text.splitlines() if line.startswith("redrive_guard")] == [
         'redrive_guard_state{app="shop",topic="orders"} 2.0',

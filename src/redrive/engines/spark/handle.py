@@ -23,6 +23,8 @@ from redrive.engines.spark.frames import frame_session
 from redrive.engines.spark.frames.frame_query import FrameQuery
 from redrive.engines.spark.lost_tasks import asked_of
 from redrive.engines.spark.news import News
+from redrive.engines.spark.outages.run_guards import RunGuards
+from redrive.engines.spark.outages.shared_book import book_of
 from redrive.engines.spark.planner_ends import PlannerEnds
 from redrive.engines.spark.slots import enough_slots, slots
 from redrive.engines.spark.source import source, source_name
@@ -33,6 +35,7 @@ from redrive.engines.words import LaneName, Until, unfinished
 from redrive.errors import RedriveError
 from redrive.logs import Repeats
 from redrive.processing.outcomes.causes import Seen
+from redrive.processing.outcomes.guard_log import GuardSeen, words_of
 from redrive.tuning import (
     FAILED_BATCH_WAIT,
     HANDLE_POLL,
@@ -80,6 +83,7 @@ class Handle:
         self._spark = spark
         self._trigger = trigger
         self._statuses = Statuses(spec)
+        self._guards = RunGuards(book_of(app, spec), WallClock())
         self._causes = CauseLog(app.name)
         self._troubles = Repeats()
         self._how_it_ended = asked_of(spark)
@@ -133,7 +137,14 @@ class Handle:
         """What the planner of a lane saw last; before it has planned, that nothing was seen."""
         if self.app.ordering == "strict" and (found := self._statuses.read("main")):
             return of_lane(found, lane, self.app.handlers)
-        return self._statuses.read(lane) or ({"unseen": True} if lane in self.lanes else {})
+        status = self._statuses.read(lane) or ({"unseen": True} if lane in self.lanes else {})
+        if lane == "main" and (guard := words_of(self.guards())):
+            status = {**status, "guard": guard}
+        return status
+
+    def guards(self) -> list[GuardSeen]:
+        """The guards of its handlers, as they are now."""
+        return self._guards.seen()
 
     def share(self, lane: LaneName) -> Ahead:
         """What is ahead in a lane: all of it is this run's."""
@@ -171,6 +182,7 @@ class Handle:
         """Raise the error that ended the run, if one did; log what is news."""
         self._under_way.warn()
         self._causes.tick()
+        self._guards.tell_news()
         for lane in self.lanes:
             self._statuses.tell_news(lane)
             self._fatal = self._fatal or self.status(lane).get("fatal", "")
@@ -185,6 +197,7 @@ class Handle:
     def see_slots(self) -> None:
         """See that Spark has enough task slots, and how many."""
         self._spec = replace(self._spec, slots=enough_slots(self._spark))
+        self._guards = RunGuards(book_of(self.app, self._spec), WallClock())
 
     # How it runs
 
@@ -280,6 +293,7 @@ class Handle:
 
     def _note_reports(self, lane: LaneName, reports: list[dict[str, Any]]) -> None:
         if self._forget.alive:
+            self._guards.note(lane, reports)
             News.of(reports, self._slots()).write(self._spec.batch_file(lane))
         for report in reports:
             seen = [Seen.of(each) for each in report.get("causes", ())]

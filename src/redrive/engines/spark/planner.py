@@ -21,6 +21,8 @@ from redrive.engines.spark.committed_offsets import CommittedOffsets, Fence
 from redrive.engines.spark.houses import Houses, claims
 from redrive.engines.spark.marks import RivalError
 from redrive.engines.spark.news import News
+from redrive.engines.spark.outages.guarded_ranges import GuardedRanges
+from redrive.engines.spark.outages.shared_book import SharedBook
 from redrive.engines.spark.poison_pill import PoisonSearch
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.refused_ranges import RefusedRanges
@@ -107,11 +109,12 @@ class Planner:
         fence: Callable[[TopicPartition], Fence] | None = None,
         refusing: Ask = lambda _: {},
         rules: Callable[[], tuple[ParkedRule, ...]] = lambda: (),
+        book: SharedBook | None = None,
     ) -> None:
         """With `fence`, what it commits itself is fenced as what tasks commit.
 
         `refusing` says which topics take no writes at all, `rules` what operators have said about
-        parked records.
+        parked records, `book` what is known of guards.
         """
         self._app = app
         self._spec = spec
@@ -139,6 +142,10 @@ class Planner:
         self._died: list[Mapping[str, Any]] = []
         self._refused = RefusedRanges(refusing, clock)
         self._rules = rules
+        outage = spec.outage_file(lane)
+        self._guarded = GuardedRanges(
+            lane, book, clock, begun=lambda: outage.unlink(missing_ok=True)
+        )
         self._not_now: set[TopicPartition] = set()
         """Those of them that are not worth a try."""
         self._slots = 0
@@ -175,6 +182,7 @@ class Planner:
             ends = {**ends, **opened}
         ends = self._up_to_goal(starts, ends)
         ends |= {place: starts[place].offset for place in self._not_now & starts.keys()}
+        ends = self._guarded.ends(starts, ends)
         found = self._shared_out(starts, ends)
         found = [each._replace(rules=rules) for each in found] if rules else found
         if self._houses is not None:
@@ -182,7 +190,7 @@ class Planner:
         plan = self._search.tasks(found, self._spec.tasks(self._lane, self._slots))
         if self._houses is not None:
             self._offsets.claim(claims(plan), starts)
-        return plan
+        return self._guarded.told(plan)
 
     def _shared_out(
         self, starts: Mapping[TopicPartition, Position], ends: Mapping[TopicPartition, int]

@@ -25,6 +25,30 @@ class House(NamedTuple):
         return self.places[0][0]
 
 
+class Guarded(NamedTuple):
+    """What is known of a handler's guard when a range is planned; nothing: all is well."""
+
+    topic: str
+    """The handler's source topic."""
+    opened: int = 0
+    """When its latest outage was seen, in milliseconds by the clock."""
+    ended: int | None = None
+    """When it was over; likewise."""
+    ration: int = 0
+    """During an outage, how many records may be called."""
+    tried: frozenset[int] = frozenset()
+    """The offsets of those that were probes before, and have failed."""
+    own: frozenset[int] = frozenset()
+    """The offsets of those that fail by themselves."""
+    alone: bool = True
+    """Whether no other task of the batch has records of the handler."""
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether there is an outage."""
+        return self.opened > 0 and self.ended is None
+
+
 class Range(NamedTuple):
     """Records of one topic-partition: from `start`, up to but without `end`."""
 
@@ -44,6 +68,8 @@ class Range(NamedTuple):
     """What operators have said about parked records when it was planned."""
     house: House | None = None
     """What it is part of, in strict order."""
+    guarded: tuple[Guarded, ...] = ()
+    """What is known of guards."""
 
     @property
     def place(self) -> TopicPartition:

@@ -23,6 +23,7 @@ from redrive.clock import WallClock
 from redrive.delivery.equipping import equip
 from redrive.delivery.units import Units
 from redrive.engines.spark import marks
+from redrive.engines.spark.outages.task_guards import TaskGuards
 from redrive.engines.spark.own_houses import OwnHouses, writer
 from redrive.engines.spark.process_cache import ProcessCache
 from redrive.engines.spark.spec import Spec
@@ -182,7 +183,7 @@ def _make(spec: Spec) -> Runtime:
     clock = WallClock()
     admin = Admin(spec.settings)
     topic_ids: dict[str, str] = {}
-    scope = Scope(app, topic_ids, clock=clock)
+    scope = Scope(app, topic_ids, clock=clock, guarded=True, guards=TaskGuards)
     deaths: list[BaseException] = []
     scope.on_death = deaths.append
     publisher = KafkaPublisher(spec.settings)
@@ -195,7 +196,7 @@ def _make(spec: Spec) -> Runtime:
     def sink(processor: PartitionProcessor, report: Report) -> None:
         sinks[processor](processor, report)
 
-    dispatcher = Dispatcher(clock, app.concurrency, sink)
+    dispatcher = Dispatcher(clock, app.concurrency, sink, scope.guards)
     resources = Resources(app)
     executor = _executor(app, scope, resources, units)
     executor.start(dispatcher)

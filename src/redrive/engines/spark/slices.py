@@ -53,7 +53,7 @@ class Slice:
         """With `most_bytes` in flight nothing more is read."""
         self.range = each
         self.runtime = runtime
-        self.exhausted = start.offset >= each.end
+        self.exhausted = self.reached_end = start.offset >= each.end
         self.tracker = AckTracker(start)
         self.processor = PartitionProcessor(
             runtime.scope, each.place, self.tracker, delay=each.delay, gate=gate
@@ -83,6 +83,11 @@ class Slice:
         return self._weights.from_offset(self.tracker.prefix)
 
     @property
+    def looked_through(self) -> bool:
+        """Whether it was read to its end, or has in flight what it can have."""
+        return self.reached_end or self.tracker.in_flight >= RANGE_WINDOW
+
+    @property
     def finished(self) -> bool:
         """Whether all of the range is complete."""
         return self.exhausted and self.tracker.in_flight == 0
@@ -93,7 +98,7 @@ class Slice:
             # What has not begun to be read does not know how long to wait yet.
             records = self._batches.send(wait if self._is_read else None)
         except StopIteration:
-            self.exhausted = True
+            self.exhausted = self.reached_end = True
             self.tracker.received_up_to(self.range.end)
             return []
         except NotAllowedError:

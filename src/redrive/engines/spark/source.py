@@ -20,6 +20,7 @@ from redrive.clock import WallClock
 from redrive.engines.rules_watch import RulesWatch
 from redrive.engines.spark import lost_tasks, marks
 from redrive.engines.spark.marks import RivalError
+from redrive.engines.spark.outages.shared_book import book_of
 from redrive.engines.spark.planner import Planner, Status
 from redrive.engines.spark.ranges import Range
 from redrive.engines.spark.runtime import load, log_here
@@ -107,8 +108,12 @@ class Reader(DataSourceStreamReader):
             yield (lost_tasks.tell(self._spec, partition.value, stage, number),)
             return
         name = lost_tasks.label(self._spec.run, stage, number)
-        slices, lateness, causes = task.run(self._spec, partition.value, name)
-        told = {"lateness": lateness, "causes": [each.as_dict() for each in causes]}
+        slices, lateness, causes, guards = task.run(self._spec, partition.value, name)
+        told = {
+            "lateness": lateness,
+            "causes": [each.as_dict() for each in causes],
+            "guards": [asdict(each) for each in guards],
+        }
         for report in slices:
             yield (json.dumps({**asdict(report), **told}),)
             told = {kind: [] for kind in told}  # once for the task
@@ -185,6 +190,7 @@ class Reader(DataSourceStreamReader):
             fence=self._fence(app.name) if app.guarantee.transactional else None,
             refusing=lambda topics: refusing(admin, topics),
             rules=RulesWatch(app, kafka_log).look,
+            book=book_of(app, self._spec),
         )
 
     def _fence(self, app: str) -> Callable[[TopicPartition], TransactionalProducer]:

@@ -62,6 +62,15 @@ class Spec:
         """What became of the last batch of a lane, for its planner."""
         return Path(self.scratch) / f"batch-{lane}.json"
 
+    @property
+    def book_file(self) -> Path:
+        """What is known of guards, for the planners of both lanes and the driver."""
+        return Path(self.scratch) / "guards"
+
+    def outage_file(self, lane: LaneName) -> Path:
+        """Once it exists, a task has seen an outage: those of the lane's batch end, too."""
+        return Path(self.scratch) / f"outage-{lane}"
+
     def status_file(self, lane: LaneName) -> Path:
         """What the planner of a lane saw last."""
         return Path(self.scratch) / f"status-{lane}.json"

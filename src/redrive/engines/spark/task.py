@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from redrive.delivery.flush import FlushDelivery
 from redrive.delivery.refusing_topics import RefusingTopics, Waiting
@@ -18,12 +19,15 @@ from redrive.engines.fencing import fence_off
 from redrive.engines.figures import drained
 from redrive.engines.spark import marks
 from redrive.engines.spark.house_slices import HouseSlice, taken
+from redrive.engines.spark.outages.task_guards import TaskGuards
+from redrive.engines.spark.outages.told import Told
 from redrive.engines.spark.ranges import House, Range
 from redrive.engines.spark.runtime import Runtime, runtime
 from redrive.engines.spark.slices import Slice, TransactionSlice
 from redrive.engines.spark.spec import Spec
 from redrive.engines.spark.task_report import SliceReport, TaskReport, blamed, refuse, untouched
-from redrive.errors import RedriveError
+from redrive.engines.words import LaneName
+from redrive.errors import RedriveError, TooManyDeadError
 from redrive.kafka.transactional_producer import TransactionalProducer
 from redrive.numbers import counted
 from redrive.ports import Position
@@ -32,6 +36,7 @@ from redrive.processing.execution.long_running import LongRunning
 from redrive.processing.processor import PartitionProcessor
 from redrive.processing.progress.notes import BEGUN, CLAIM, with_note
 from redrive.tuning import (
+    GUARD_BATCH_SECONDS,
     HOUSE_LOOK_EVERY,
     MAX_BYTES_IN_FLIGHT,
     RETRY_HORIZON,
@@ -63,11 +68,11 @@ def run(spec: Spec, ranges: Sequence[Range], name: str = "") -> TaskReport:
     try:
         task = Task(spec, runtime(spec))
     except RedriveError as error:
-        return TaskReport([untouched(each, error) for each in ranges], [], [])
+        return TaskReport([untouched(each, error) for each in ranges], [], [], [])
     with LongRunning(task.runtime.dispatcher, task.runtime.scope.timer).watched():
         reports = task.run_all(ranges, name)
     scope = task.runtime.scope
-    return TaskReport(reports, drained(scope.lateness), scope.causes.take())
+    return TaskReport(reports, drained(scope.lateness), scope.causes.take(), task.told())
 
 
 class Task:
@@ -94,6 +99,13 @@ class Task:
         self._slices: list[Slice] = []
         self._by_processor: dict[PartitionProcessor, Slice] = {}
         self._most_bytes = MAX_BYTES_IN_FLIGHT
+        guards = runtime.scope.guards
+        self._guards = guards if isinstance(guards, TaskGuards) else None
+        self._outage_file = spec.outage_file("main")
+
+    def told(self) -> list[Told]:
+        """What its guards have seen."""
+        return [] if self._guards is None else self._guards.told(self.runtime.clock.now())
 
     def run_all(self, ranges: Sequence[Range], name: str = "") -> list[SliceReport]:
         """Run ranges side by side; or bury the record that is proven to kill its worker."""
@@ -112,6 +124,7 @@ class Task:
         """Run ranges side by side, until they are complete or the deadline is over."""
         stopped: Exception | None = None
         self._most_bytes = MAX_BYTES_IN_FLIGHT // len(ranges)
+        self._go_by_guards(ranges)
         try:
             producers = self._fence_off(ranges)
             self._open_all(ranges, producers)
@@ -142,6 +155,18 @@ class Task:
             for each in ranges
             if (each.topic, each.partition) not in opened
         ]
+
+    def _go_by_guards(self, ranges: Sequence[Range]) -> None:
+        """Have nothing begin of handlers that are in an outage, but for what was planned."""
+        if self._guards is None:
+            return
+        rt = self.runtime
+        self._guards.begin(ranges, rt.app.concurrency, rt.clock.now())
+        rt.dispatcher.tick()  # it shuts their lanes before there are any
+        if any(guarded.is_shut for each in ranges for guarded in each.guarded):
+            self._deadline = min(self._deadline, monotonic() + GUARD_BATCH_SECONDS)
+        lane: LaneName = "main" if ranges[0].delay is None else "retry"
+        self._outage_file = self._spec.outage_file(lane)
 
     def _explained(self, error: Exception, ranges: Sequence[Range]) -> Exception | None:
         app, places = self.runtime.app.name, [each.place for each in ranges]
@@ -237,7 +262,27 @@ class Task:
     def _must_end(self) -> bool:
         if monotonic() >= self._deadline or self._spec.stop_file.exists():
             return True
+        if self._guards is not None and self._is_over_by(self._guards):
+            return True
         return self._only_refused() or self._only_later_work()
+
+    def _is_over_by(self, guards: TaskGuards) -> bool:
+        """Whether there is an outage; or all that is left waits until it is known, or over."""
+        if guards.sees_outage:
+            self._tell_others()
+            return True
+        if self._outage_file.exists():
+            guards.others_see_outage(self.runtime.clock.now())
+            return True
+        if guards.all_closed or guards.decides or self._delivery.outstanding or self._reading():
+            return False
+        return self.runtime.dispatcher.only_held
+
+    def _tell_others(self) -> None:
+        """End the other tasks, if this is the driver's machine; else they find out themselves."""
+        for lane in get_args(LaneName):
+            with suppress(OSError):
+                self._spec.outage_file(lane).touch()
 
     def _only_refused(self) -> bool:
         """Whether all that is left waits for topics that refuse what is to be written."""
@@ -338,8 +383,13 @@ class Task:
             raise RedriveError(units.trouble.text)
 
     def _check_deaths(self) -> None:
-        """End when a thread that runs handlers has: by a mistake of ours, and nothing goes on."""
+        """End when `stop_on_dead=` says so; or when a thread that runs handlers has ended.
+
+        That is by a mistake of ours, and nothing goes on.
+        """
         for error in self.runtime.deaths:
+            if isinstance(error, TooManyDeadError):
+                raise error
             raise RuntimeError(f"a thread that runs handlers ended by {error!r}") from error
 
     def _check_held_up(self) -> None:
@@ -417,6 +467,7 @@ class Task:
             each.stop_reading()
             rt.dispatcher.remove(each.processor)
             rt.sinks.pop(each.processor, None)
+            self._note_looked(each)
             report = each.report()
             refuse(report, self._waiting(each))
             reports.append(blamed(report, stopped))
@@ -425,6 +476,12 @@ class Task:
         self._by_processor = {}
         rt.houses.leave()
         return reports
+
+    def _note_looked(self, each: Slice) -> None:
+        if self._guards is not None and each.looked_through:
+            held = each.processor.held()
+            if held.total() == each.tracker.in_flight:
+                self._guards.looked_at(each.range.place, each.range.end, held)
 
     def _bury_killer(self, each: Range) -> SliceReport:
         error = WorkerKilledError(

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple, TypeVar
 from redrive.delivery.refusing_topics import Waiting
 from redrive.delivery.store import StoreNotAllowedError
 from redrive.engines.spark.marks import RivalError
+from redrive.engines.spark.outages.told import Told
 from redrive.engines.spark.ranges import Range
-from redrive.errors import RedriveError, Refusal
+from redrive.errors import RedriveError, Refusal, TooManyDeadError
 from redrive.kafka.errors import NotAllowedError
 from redrive.processing.outcomes.causes import Seen
 
@@ -19,6 +20,7 @@ ENDS_THE_RUN: Final[tuple[type[Exception], ...]] = (
     RivalError,
     NotAllowedError,
     StoreNotAllowedError,
+    TooManyDeadError,
 )
 
 
@@ -49,6 +51,8 @@ class TaskReport(NamedTuple):
     """How late parked records were, in milliseconds."""
     causes: list[Seen]
     """Why records failed."""
+    guards: list[Told]
+    """What was seen by guards."""
 
 
 def refuse(report: SliceReport, waiting: Waiting) -> None:

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from redrive.engines.metrics import RunCollector
 from redrive.metrics import Figure
 
 if TYPE_CHECKING:
     from redrive.engines.worker.worker import Worker
-
-
-STATES: Final = {"closed": 0.0, "suspect": 0.0, "ramp": 1.0, "open": 2.0}
-"""Guards as numbers; whoever sums them up knows whether one is open."""
-
-
-def outages(worker: Worker) -> dict[tuple[str, ...], float]:
-    """When those were seen that last, by topic and fingerprint."""
-    return {(each.topic, each.cause): each.opened / 1000 for each in worker.guards() if each.opened}
-
-
-def probes(worker: Worker) -> dict[tuple[str, ...], float]:
-    """By topic and result."""
-    return {
-        (each.topic, result): each.probes.get(result, 0)
-        for each in worker.guards()
-        for result in ("passed", "failed")
-    }
 
 
 class WorkerCollector(RunCollector):
@@ -105,27 +87,6 @@ class WorkerCollector(RunCollector):
             "Partitions of the app's topics that are assigned to no worker.",
             ("topic",),
             lambda seen: dict(seen.run.rejoining.unassigned),
-        ),
-        Figure(
-            "redrive_guard_state",
-            "gauge",
-            "Whether a handler's guard is open: 0 no, 1 letting records through again, 2 yes.",
-            ("topic",),
-            lambda seen: {each.topic: STATES[each.state] for each in seen.run.guards()},
-        ),
-        Figure(
-            "redrive_guard_since_timestamp_seconds",
-            "gauge",
-            "When the outage was seen for which a handler's guard is open.",
-            ("topic", "fingerprint"),
-            lambda seen: outages(seen.run),
-        ),
-        Figure(
-            "redrive_guard_probes_total",
-            "counter",
-            "Calls that a handler's guard has let through while it was open.",
-            ("topic", "result"),
-            lambda seen: probes(seen.run),
         ),
     )
 

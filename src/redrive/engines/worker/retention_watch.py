@@ -8,7 +8,7 @@ from typing import Final
 
 from redrive.durations import text
 from redrive.ports import Clock
-from redrive.processing.outcomes.guards import GuardSeen
+from redrive.processing.outcomes.guard_log import GuardSeen
 from redrive.tuning import GUARD_RETENTION, GUARD_RETENTION_EVERY
 
 log: Final = logging.getLogger("redrive.worker")

@@ -49,7 +49,7 @@ from redrive.processing.execution.collector import tune_collector
 from redrive.processing.execution.executors import executor_for
 from redrive.processing.execution.long_running import LongRunning
 from redrive.processing.execution.resources import Resources
-from redrive.processing.outcomes.guards import GuardSeen, words_of
+from redrive.processing.outcomes.guard_log import GuardSeen, words_of
 from redrive.tuning import CLOSE_WAIT, LIVE_WITHIN
 
 if TYPE_CHECKING:

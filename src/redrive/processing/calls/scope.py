@@ -69,11 +69,12 @@ class Scope:
         timer: Callable[[], float] = monotonic,
         *,
         guarded: bool = False,
+        guards: type[Guards] = Guards,
     ) -> None:
         """`timer` tells the seconds in which calls are timed, and is never set.
 
         With `guarded` the guards of handlers, and `stop_on_dead=`, are heeded: the dispatcher has
-        to be given the guards.
+        to be given the guards, which are of that kind.
         """
         self.app = app
         self.timer = timer
@@ -86,7 +87,7 @@ class Scope:
         self.causes = Tally(app)
         """Why records fail, until somebody logs it."""
         self.envelopes = Envelopes(app, topic_ids)
-        self.guards = self._guards(app) if guarded else None
+        self.guards = self._guards(app, guards) if guarded else None
         """Whether failures are an outage; None: no handler has a guard."""
         self.brake = self._brake(app) if guarded else None
         """Ends the run if most records would be buried; None: nobody wants that."""
@@ -120,11 +121,11 @@ class Scope:
         self.lateness: deque[int] = deque(maxlen=100_000)
         """Milliseconds between due time and handler start, of records that were parked."""
 
-    def _guards(self, app: App) -> Guards | None:
+    def _guards(self, app: App, kind: type[Guards]) -> Guards | None:
         handlers = app.handlers.values()
         if not any_guarded(handlers):
             return None
-        return Guards(handlers, app.concurrency, self.causes.fingerprint, self.steady)
+        return kind(handlers, app.concurrency, self.causes.fingerprint, self.steady)
 
     def _brake(self, app: App) -> DeadBrake | None:
         if app.stop_on_dead is None:

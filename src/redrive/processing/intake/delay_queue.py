@@ -38,6 +38,10 @@ class DelayQueue:
         heap, self._heap = self._heap, []
         return [(work, due) for due, _, work in sorted(heap, key=itemgetter(1))]
 
+    def works(self) -> list[Work]:
+        """Those that a handler is there for."""
+        return [work for _, _, work in self._heap if isinstance(work, Work)]
+
     def next_due(self) -> int | None:
         """When the next record is due."""
         return self._heap[0][0] if self._heap else None

@@ -216,9 +216,17 @@ class Lanes:
             if isinstance(each, Work) or each.queue:
                 self._start(each)
 
-    def let_out(self, topic: str) -> Work | None:
-        """Let the next one run, alone: whose turn it is among all keys; None: nothing waits."""
+    def let_out(self, topic: str, *, last: Collection[int] = ()) -> Work | None:
+        """Let the next one run, alone: whose turn it is among all keys; None: nothing waits.
+
+        Those with the offsets in `last` come after all others.
+        """
         queue = self.shut.get(topic)
+        if queue and last:
+            first = [each for each in queue if _head_of(each) not in last]
+            behind = [each for each in queue if _head_of(each) in last]
+            queue.clear()
+            queue.extend([*first, *behind])
         while queue:
             each = queue.popleft()
             if isinstance(each, Lane):
@@ -437,6 +445,12 @@ class Lanes:
     def _shut_of(self, what: Lane | Work) -> deque[Lane | Work]:
         head = what.queue[0] if isinstance(what, Lane) else what
         return self.shut[head.handler.topic]
+
+
+def _head_of(what: Lane | Work) -> int | None:
+    """The offset of the record that would run next."""
+    head = what if isinstance(what, Work) else next(iter(what.queue), None)
+    return None if head is None else head.offset
 
 
 def _alike(queue: deque[Work], most: int, apart: Collection[Work]) -> list[Work]:

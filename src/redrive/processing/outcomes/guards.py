@@ -5,42 +5,22 @@ Asked between "the handler has failed" and "the policy decides". May be used fro
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
-from redrive import durations, numbers
 from redrive.breaker import Breaker
 from redrive.envelope import text_of
 from redrive.fingerprint import Fingerprint
-from redrive.guard import State
 from redrive.logs import one_line
+from redrive.processing.outcomes.guard_log import GuardLog, GuardSeen
 from redrive.processing.work import Work
 
 if TYPE_CHECKING:
     from redrive.handler import Handler
-    from redrive.record import Record
-
-log: Final = logging.getLogger("redrive.processing")
+    from redrive.record import Record, TopicPartition
 
 FingerprintOf = Callable[["Record", BaseException], Fingerprint]
-
-
-class GuardSeen(NamedTuple):
-    """A guard, as operators see it."""
-
-    topic: str
-    state: State
-    since: int
-    """When that state began, in milliseconds by the clock."""
-    opened: int
-    """When the outage was seen, if there is one; likewise."""
-    cause: str
-    """The id of the fingerprint that it was seen by."""
-    said: str
-    """What failed, in words."""
-    probes: Mapping[str, int]
 
 
 class Guards:
@@ -66,10 +46,7 @@ class Guards:
         """What records have failed with that are held because there may be an outage."""
         self._own: dict[Work, BaseException] = {}
         """What others have failed with: there was none, and it is their own."""
-        self._known: dict[str, str] = {}
-        """The state of each that was logged last."""
-        self._said: dict[str, str] = {}
-        self._loud_at: dict[str, int] = {}
+        self.log = GuardLog()
         self._wanted: set[str] = set()
         """Topics of handlers of which one more record could be let out, but none waits."""
         self._lock = Lock()
@@ -87,11 +64,11 @@ class Guards:
                 return None
             if not breaker.guard.sees_outage(error):
                 breaker.let_out_answered(work, steady)
-                self._log(work.handler.topic, breaker, steady)
+                self.log.note(work.handler.topic, breaker, steady)
                 return None
             if not self._waits(breaker, work, error, steady):
                 return None
-            self._log(work.handler.topic, breaker, steady)
+            self.log.note(work.handler.topic, breaker, steady)
             if breaker.is_shut:
                 return steady  # its lane is shut: whoever lets it out knows when
             self._failures[work] = error
@@ -101,7 +78,8 @@ class Guards:
         found = self._fingerprint(work.record, error)
         if breaker.state != "open":
             said = one_line(text_of(error))[:200]
-            self._said[work.handler.topic] = f"{found.error}: {said}" if said else found.error
+            what = f"{found.error}: {said}" if said else found.error
+            self.log.said[work.handler.topic] = what
         outage = breaker.guard.said(error)
         if outage is None:
             return breaker.failed(work, key_of(work), found.id, steady)
@@ -117,7 +95,7 @@ class Guards:
                     breaker.forget(work)  # it was called again, as its unit of work was undone
                 self._own.pop(work, None)
                 breaker.let_out_passed(work, steady)
-                self._log(work.handler.topic, breaker, steady)
+                self.log.note(work.handler.topic, breaker, steady)
 
     def have_passed(self, topic: str, count: int, works: Iterable[Work], now: int) -> None:
         """Note that calls have succeeded: so many, and of some it is known whose they were."""
@@ -162,8 +140,11 @@ class Guards:
         if breaker is None or (not breaker.is_shut and breaker.ended is None):
             return 0
         end = self.steady(now) if breaker.ended is None else breaker.ended
-        begun = self.steady(max(work.received, work.due or 0, since))
-        return max(0, end - max(begun, breaker.opened))
+        return max(0, end - max(self.steady(self.waits_since(work, since)), breaker.opened))
+
+    def waits_since(self, work: Work, since: int) -> int:
+        """Since when a record has been here, and due."""
+        return max(work.received, work.due or 0, since)
 
     def own_failure(self, work: Work) -> BaseException | None:
         """What a record has failed with that was held, and is to be judged; None: call it."""
@@ -179,7 +160,7 @@ class Guards:
                     self._own[work] = error
             for work in looked.again:
                 self._failures.pop(work, None)
-            self._log(topic, breaker, steady)
+            self.log.note(topic, breaker, steady)
         return [*looked.own, *looked.again]
 
     def take_held(self, topic: str) -> list[Work]:
@@ -191,6 +172,14 @@ class Guards:
             for work in [each for each in self._own if each.handler.topic == topic]:
                 del self._own[work]  # not judged yet: it was an outage after all
         return held
+
+    def may_let_out(self, topic: str, place: TopicPartition) -> bool:  # noqa: ARG002 -- for others to say
+        """Whether one of a partition's records may be let out, if one may."""
+        return True
+
+    def tried(self, topic: str, place: TopicPartition) -> Collection[int]:  # noqa: ARG002 -- for others to say
+        """The offsets of those that are let out last, if others wait, too."""
+        return ()
 
     def let_out(self, topic: str, work: Work) -> None:
         """Note that a record may begin, although there is an outage."""
@@ -225,7 +214,7 @@ class Guards:
         breaker, steady = self.breakers[topic], self.steady(now)
         with self._lock:
             breaker.nothing_waits(steady)
-            self._log(topic, breaker, steady)
+            self.log.note(topic, breaker, steady)
 
     def took(self, topic: str, seconds: float) -> None:
         """Note how long a call of a handler took that has failed."""
@@ -250,81 +239,11 @@ class Guards:
         """All of them, as they are."""
         moved = now - self.steady(now)
         with self._lock:
-            return [
-                GuardSeen(
-                    topic,
-                    each.state,
-                    each.since + moved if each.since else 0,
-                    each.opened + moved if each.is_shut else 0,
-                    each.why.cause if each.is_shut and each.why is not None else "",
-                    self._said.get(topic, "") if each.is_shut else "",
-                    dict(each.probes),
-                )
-                for topic, each in self.breakers.items()
-            ]
+            return [self.log.seen(topic, each, moved) for topic, each in self.breakers.items()]
 
     def say_loud(self, topic: str, now: int) -> None:
         """Log as an error that an outage lasts longer than the app wants it to."""
-        breaker, steady = self.breakers[topic], self.steady(now)
-        longest = breaker.guard.max_open
-        lasts = steady - breaker.opened
-        if breaker.state != "open" or longest is None or lasts < longest:
-            return
-        if steady - self._loud_at.get(topic, breaker.opened) >= longest:
-            self._loud_at[topic] = steady
-            log.error(
-                "%s: the guard has been open for %s, longer than max_open=%s: %s. Its records wait"
-                " in Kafka, and nothing is buried; what it depends on has to come back",
-                topic,
-                _lasted(lasts),
-                durations.text(longest),
-                self._said.get(topic, ""),
-            )
-
-    def _log(self, topic: str, breaker: Breaker[Work], steady: int) -> None:
-        before = self._known.get(topic, "closed")
-        after = breaker.state
-        if before == after:
-            return
-        self._known[topic] = after
-        why = breaker.why
-        if after == "open" and why is not None:
-            if before == "ramp":
-                log.warning(
-                    "%s: the guard is open again: while its records were let through, two of"
-                    " different keys have failed in a row (%s); the next probe is in %s",
-                    topic,
-                    self._said.get(topic, ""),
-                    _lasted((breaker.next_look(steady) or steady) - steady),
-                )
-                return
-            log.warning(
-                "%s: the guard is open: %s of %s, %s, within %s (%s, group %s). Its records wait,"
-                " and no attempt is counted; the next probe is in %s",
-                topic,
-                numbers.counted(why.failures, "failure", "failures"),
-                numbers.counted(why.keys, "key", "keys"),
-                numbers.counted(why.passed, "success", "successes"),
-                _lasted(why.within),
-                self._said.get(topic, ""),
-                why.cause,
-                _lasted((breaker.next_look() or steady) - steady),
-            )
-        elif after == "ramp":
-            log.info(
-                "%s: probes succeed, %s after the guard has opened: its records are let through"
-                " again, one at a time at first",
-                topic,
-                _lasted(steady - breaker.opened),
-            )
-        elif before in ("open", "ramp"):
-            self._loud_at.pop(topic, None)
-            log.warning(
-                "%s: the guard is closed: the outage lasted %s, and cost %s",
-                topic,
-                _lasted(steady - breaker.opened),
-                numbers.counted(sum(breaker.probes.values()), "probe", "probes"),
-            )
+        self.log.say_loud(topic, self.breakers[topic], self.steady(now))
 
 
 def _drop_closed(works: dict[Work, BaseException], breaker: Breaker[Work]) -> None:
@@ -337,20 +256,6 @@ def key_of(work: Work) -> object:
     """What failures of one key have in common; a record without one is its own."""
     record = work.record
     return record.key if record.key is not None else (record.partition, record.offset)
-
-
-def _lasted(milliseconds: int) -> str:
-    return durations.text(milliseconds if milliseconds < 10_000 else milliseconds // 1000 * 1000)
-
-
-def words_of(seen: Iterable[GuardSeen]) -> str:
-    """Those that are open, in one sentence; empty: none is."""
-    return "; ".join(
-        f"the guard of {each.topic} is {'open' if each.state == 'open' else 'half open'}:"
-        f" {each.said}"
-        for each in seen
-        if each.opened
-    )
 
 
 def any_guarded(handlers: Collection[Handler]) -> bool:

@@ -92,6 +92,20 @@ def test_a_write_that_is_not_allowed_ends_the_run():
     assert report.end == 0
 
 
+def test_a_run_that_would_bury_most_of_its_records_ends():
+    app = App("app", stop_on_dead=0.5, concurrency=1)
+
+    @app.handler("in")
+    def misread(record, ctx):
+        raise Bury("the field was renamed")
+
+    spark = mini(app)
+    spark.send("in", *numbers(100))
+    (report,) = spark.run_task([Range("in", 0, 0, 100)])
+    assert "20 of the last 20 records would be buried" in report.fatal
+    assert len(spark.dead) < 20
+
+
 def test_a_burial_that_is_not_allowed_ends_the_run_too():
     spark = mini(copying())
     spark.broker.refuse("app.dead", error="TOPIC_AUTHORIZATION_FAILED")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.engines.worker.retention_watch import RetentionWatch
-from redrive.processing.outcomes.guards import GuardSeen
+from redrive.processing.outcomes.guard_log import GuardSeen
 from redrive.testing.virtual_clock import VirtualClock
 
 HOUR = 3_600_000
