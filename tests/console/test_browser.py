@@ -366,6 +366,21 @@ def test_reading_works_without_scripts(serve, shop, chromium):
     context.close()
 
 
+def test_short_words_are_not_broken_beside_long_ones(chromium):
+    context = chromium.new_context(viewport={"width": 1300, "height": 900})
+    page = context.new_page()
+    css = files("redrive.console").joinpath("static", "console.css").read_text()
+    long = "".join(f"<td>{'many words ' * 8}</td>" for _ in range(6))
+    short = '<td class="w">olga</td><td><span class="state done">cancelled</span></td>'
+    table = f"<table><tr><td>{'x' * 300}</td>{long}{short}</tr></table>"
+    page.set_content(f"<style>{css}</style><main>{table}</main>")
+    lines = "[...document.querySelectorAll('.w, .state')].map(each => {"
+    lines += "const range = document.createRange(); range.selectNodeContents(each);"
+    lines += "return range.getClientRects().length})"
+    assert page.evaluate(lines) == [1, 1]
+    context.close()
+
+
 def test_a_page_that_is_not_live_says_so_and_is_live_again_later(chromium):
     context = chromium.new_context()
     page = context.new_page()

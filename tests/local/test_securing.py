@@ -68,6 +68,14 @@ def test_a_user_may_do_what_was_granted_until_it_is_taken_away(
         write(mine, topic)
 
 
+def test_what_several_purposes_need_is_granted_and_revoked_once(redrive_secure_stack, topic):
+    both = [*may(topic, "READ"), *may(topic, "READ", "WRITE")]
+    mine = redrive_secure_stack.add_user(topic, both)
+    write(mine, topic)
+    redrive_secure_stack.users.revoke(topic, both)
+    assert Admin(settings_of(mine)).names() == []
+
+
 def test_passwords_and_certificates_that_are_not_its_own_are_refused(
     redrive_secure_stack, tmp_path
 ):

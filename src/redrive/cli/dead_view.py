@@ -269,7 +269,8 @@ def operation(found: Operation, named: str, *, as_json: bool) -> None:
             console,
             f"  {counted(deleted, 'offset was', 'offsets were')} deleted by retention, unread",
         )
-    if found.kind == "replay" and found.status == "done" and "stop_above" not in found.options:
+    written = found.kind == "replay" and found.status == "done" and found.done
+    if written and "stop_above" not in found.options:
         _say(console, "  written, not yet known to be handled:")
         if not named.startswith("-"):
             _say(console, f"  `redrive parked {named.split(maxsplit=1)[0]}` shows what waits")

@@ -139,10 +139,13 @@ def audit(asking: Asking) -> Response:
     index.catch_up()  # whoever has just done something wants to see it
     counted = index.counted(_now())
     rules: list[ParkedRule] = []
+    over: set[str] = set()
     trouble = ""
     try:
         steering = asking.board.watched.steering(asking.visitor.name)
         rules = [steering.told(each) for each in steering.rules()[:CONSOLE_RULES]]
+        # The next run-now ends those that are over, and nobody before it.
+        over = {each.id for each in rules if each.status == "open" and not steering.under_way(each)}
     except RedriveError as error:  # the rest of the page can be shown all the same
         trouble = str(error)
     refused = asking.console.refusals.newest_first()
@@ -150,6 +153,7 @@ def audit(asking: Asking) -> Response:
         "audit.html",
         operations=[*map(asking.board.watched.letters.told, counted.operations)],
         rules=rules,
+        over=over,
         trouble=trouble,
         refused=refused,
     )

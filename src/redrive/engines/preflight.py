@@ -141,7 +141,7 @@ def wait_for_workers(admin: Admin, group: str) -> None:
         return
     log.warning(
         "the group %s has active members: a stopped worker stays one until its session times out"
-        " (20 s, or 45 s with --group-protocol consumer); this run waits for that, up to %.0f s",
+        " (20 s, or 45 s with --group-protocol consumer); redrive waits for that, up to %.0f s",
         group,
         MEMBERS_GONE_WITHIN,
     )

@@ -48,15 +48,16 @@ class Users:
 
     def grant(self, name: str, permissions: Iterable[Permission]) -> None:
         """Grant these permissions to a user, and leave the rest as it is."""
-        wanted = [each for one in permissions for each in _bindings(name, one, AclBinding)]
+        wanted = _bindings(name, permissions, AclBinding)
         for asked in self._admin.create_acls(wanted).values() if wanted else ():
             _done(f"grant permissions to {name}", asked.result)
         self._wait(f"the permissions granted to {name}", lambda: set(wanted) <= self._allowed(name))
 
     def revoke(self, name: str, permissions: Iterable[Permission]) -> None:
         """Revoke these permissions from a user, and leave the rest as it is."""
-        gone = [each for one in permissions for each in _bindings(name, one, AclBinding)]
-        filters = [each for one in permissions for each in _bindings(name, one, AclBindingFilter)]
+        permissions = list(permissions)
+        gone = _bindings(name, permissions, AclBinding)
+        filters = _bindings(name, permissions, AclBindingFilter)
         for asked in self._admin.delete_acls(filters).values() if filters else ():
             _done(f"revoke permissions of {name}", asked.result)
         self._wait(
@@ -90,20 +91,22 @@ class Users:
             raise LocalError(f"Kafka did not pick up {what} within {_SECONDS:.0f} s.")
 
 
-def _bindings(name: str, one: Permission, make: Callable[..., Any]) -> list[Any]:
-    pattern = ResourcePatternType.PREFIXED if one.prefixed else ResourcePatternType.LITERAL
-    return [
+def _bindings(name: str, permissions: Iterable[Permission], make: Callable[..., Any]) -> list[Any]:
+    """Each once, although several purposes may need it: the client refuses duplicates."""
+    made = (
         make(
             _RESOURCES[one.resource],
             one.name,
-            pattern,
+            ResourcePatternType.PREFIXED if one.prefixed else ResourcePatternType.LITERAL,
             _principal(name),
             "*",
             AclOperation[each],
             AclPermissionType.ALLOW,
         )
+        for one in permissions
         for each in one.operations
-    ]
+    )
+    return list(dict.fromkeys(made))
 
 
 def _principal(name: str) -> str:

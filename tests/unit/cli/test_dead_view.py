@@ -284,6 +284,14 @@ def test_ctrl_c_pauses_what_changes_letters(ask, monkeypatch, command):
     assert "), 2 " in ask(world)("jobs", "--resume", job.id)
 
 
+def test_a_replay_that_has_written_nothing_does_not_say_where_its_copies_are(ask):
+    run = ask(World(values=["a"]))
+    assert "written, not yet known to be handled" in run("replay", "--yes")
+    said = run("replay", "--yes")
+    assert "done, 0 replayed" in said
+    assert "written" not in said
+
+
 def test_a_job_without_a_terminal_says_now_and_then_how_it_stands():
     now, out = 0.0, StringIO()
     say = Lines(Console(file=out, width=200), clock=lambda: now)

@@ -216,6 +216,21 @@ def test_what_was_said_about_parked_records_is_in_the_audit_also_when_it_has_end
     assert "ended by test: they are there" in page
 
 
+def test_a_run_now_of_which_all_has_run_is_not_open_in_the_audit():
+    def let_go(sim, _letters):
+        sim.send("orders", json.dumps({"card": CARD, "name": NAME}))
+        sim.run()
+        sim.steering.run_now(HELD, "the prices are there")
+
+    def let_go_and_run(sim, letters):
+        let_go(sim, letters)
+        sim.run_until_empty()
+
+    over = "all of it was passed"
+    assert over not in shown(views.audit, before=let_go)
+    assert over in shown(views.audit, before=let_go_and_run)
+
+
 @pytest.mark.parametrize("view", [views.parked, views.audit])
 def test_ids_that_rules_name_are_not_shown_where_fields_are_masked(view):
     def hold(sim, _letters):
