@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from memory_engine import MemoryTask, MiniSpark, memory_runtime
+from memory_engine import MemoryTask, MiniSpark, WorkerDied, memory_runtime
 
 from redrive import App, RetryPolicy
 from redrive.engines.spark import slices, task
@@ -26,6 +26,8 @@ class Shop:
 
         @app.handler("in")
         def handle(record, ctx):
+            if record.key == b"deadly":
+                raise WorkerDied
             if ctx.attempt <= int(record.value):
                 raise ConnectionError("not now")
             self.handled.append((record.key, record.offset))
@@ -231,6 +233,19 @@ def test_more_than_may_wait_behind_a_head_keep_their_partition():
         shop.spark.clock.advance("6m")
         shop.run()
     assert shop.handled == [(b"b", 3), (b"a", 0), (b"a", 1), (b"a", 2)]
+
+
+def test_a_record_that_kills_its_worker_is_buried_alone_however_late_that_can_be_written():
+    shop = Shop()
+    shop.spark.broker.refuse("app.dead")
+    shop.send(("deadly", 0), *[(f"{number}", 0) for number in range(9)])
+    for batches in (9, 9):
+        for _ in range(batches):
+            shop.spark.clock.advance("2s")
+            shop.run()
+        shop.spark.broker.accept("app.dead")
+    assert [letter.key for letter in shop.spark.broker.records("app.dead")] == [b"deadly"]
+    assert [offset for _, offset in shop.handled] == list(range(1, 10))
 
 
 def test_rules_of_an_earlier_task_do_not_count_any_more():
