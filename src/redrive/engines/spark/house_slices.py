@@ -34,6 +34,13 @@ class HouseSlice(Slice):
         super().__init__(runtime, each, start, most_bytes=most_bytes, gate=gate)
         self._house = house
         self._gate = gate
+        begin = start.offset
+        if each.delay is not None:
+            begin = gate.puts_off(each.place, start, each.end)
+        self._looks_for_ready = begin > start.offset
+        """Whether some of what was put off may run at once."""
+        if self._looks_for_ready:
+            self.read_from(begin)
 
     @property
     def wants_records(self) -> bool:
@@ -75,6 +82,9 @@ class HouseSlice(Slice):
 
     def read(self, wait: float = 0) -> list[Record]:
         """The next records; none before reading has gone back, if it has to."""
+        if self._looks_for_ready:  # only now: not all of the house was there before
+            self._looks_for_ready = False
+            self.runtime.dispatcher.committed(self.processor, self.committed)
         if self.processor.goes_back:
             return []
         records = super().read(wait)

@@ -92,7 +92,8 @@ class PoisonSearch:
         dead = {TopicPartition(*each[:2]) for death in died for each in death["ranges"]}
         for each in self._tried:
             at = starts.get(each.place)
-            stands = at is not None and at.offset == each.start
+            # One that is proven waits for nobody, and what is tried with it would be buried, too.
+            stands = each.search == "alone" and at is not None and at.offset == each.start
             if stands and each.house is not None and each.place not in dead:
                 self._suspects.stands_still(each)
         self._tried = []

@@ -217,6 +217,11 @@ class BlockedKeys:
         """Whether what was read there waits, or is on its way."""
         return spot in self._at
 
+    def waiting_in(self, room: TopicPartition) -> set[int]:
+        """The offsets in a room of what waits there; not of what is one too many."""
+        here = (spot for spot in self._at if spot.room == room)
+        return {spot.offset for spot in here if not self.is_copy(spot)}
+
     def copies_beside(self, spot: Spot) -> list[Spot]:
         """Other copies of what was read there."""
         at = self._at.get(spot)

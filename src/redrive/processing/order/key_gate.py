@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from redrive.processing.order.blocked_keys import BlockedKeys, Fresh, Origin, Spot, Stage
 from redrive.processing.outcomes.park_and_bury import behind
 from redrive.processing.outcomes.report import Outcome, Report, Subject
+from redrive.processing.progress import done_beyond
 from redrive.tuning import FOLLOWERS_AT_HAND
 
 if TYPE_CHECKING:
@@ -118,6 +119,28 @@ class KeyGate:
         takes = self.keys.arrives(spot, record.key, origin_of(envelope), stage_of(envelope))
         self._read_others_again(spot)
         return takes
+
+    def puts_off(self, place: TopicPartition, start: Position, end: int) -> int:
+        """Put off what was found at the beginning of a room; returns where reading begins.
+
+        Only if it is more than is kept at hand: whoever has little time would read it, find that it
+        waits, and never come to what stands behind it.
+        """
+        waiting, done = self.keys.waiting_in(place), done_beyond.decode(start)
+        found: list[int] = []
+        begin = start.offset
+        while begin < end and (begin in waiting or done_beyond.includes(done, begin)):
+            if begin in waiting:
+                found.append(begin)
+            begin += 1
+        if len(found) <= self._most_kept:
+            return start.offset
+        station = self._stations[place]
+        for offset in station.tracker.receive(found):
+            station.tracker.put_off(offset)
+            self._unread.add(Spot(place, offset))
+        station.given_back.note_read(begin)
+        return begin
 
     def is_about(self, envelope: Envelope) -> bool:
         """Whether a record is of this partition: before the order was strict, any could be here."""
@@ -328,7 +351,11 @@ class KeyGate:
         return work
 
     def _is_far(self, spot: Spot) -> bool:
-        return self._at_hand.get(spot.room, 0) >= min(FOLLOWERS_AT_HAND, self._most_at_hand)
+        return self._at_hand.get(spot.room, 0) >= self._most_kept
+
+    @property
+    def _most_kept(self) -> int:
+        return min(FOLLOWERS_AT_HAND, self._most_at_hand)
 
 
 def origin_of(envelope: Envelope) -> Origin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from memory_engine import MemoryTask, MiniSpark, memory_runtime
+from memory_engine import MemoryTask, MiniSpark, WorkerDied, memory_runtime
 
 from redrive import App, RetryPolicy
 from redrive.engines.spark import slices, task
@@ -26,6 +26,8 @@ class Shop:
 
         @app.handler("in")
         def handle(record, ctx):
+            if record.key == b"deadly":
+                raise WorkerDied
             if ctx.attempt <= int(record.value):
                 raise ConnectionError("not now")
             self.handled.append((record.key, record.offset))
@@ -103,6 +105,29 @@ def test_records_that_are_put_off_are_read_again_in_the_same_task(monkeypatch):
     shop.run()
     assert [offset for key, offset in shop.handled if key == b"a"] == list(range(21))
     assert [offset for key, offset in shop.handled if key == b"b"] == list(range(21, 42))
+
+
+def test_what_waits_keeps_nobody_behind_it_however_little_time_a_task_has(monkeypatch):
+    """Reading it takes longer than a batch may take."""
+    monkeypatch.setattr(key_gate, "FOLLOWERS_AT_HAND", 4)
+    monkeypatch.setattr(slices, "RANGE_WINDOW", 4)  # one record at a time
+    shop = Shop(batch_deadline=10_000)
+    shop.send(("a", 2), *[("a", 0)] * 30, ("b", 1), ("b", 0))
+    shop.run()
+    shop.spark.clock.advance("6m")
+    away, read = [0.0], Slice.read
+
+    def slow(self, wait=0):
+        away[0] += 1
+        return read(self, wait)
+
+    monkeypatch.setattr(Slice, "read", slow)
+    for module in (task, slices):
+        monkeypatch.setattr(module, "monotonic", lambda: monotonic() + away[0])
+    for _ in range(4):
+        shop.spark.clock.advance("2s")
+        shop.run()
+    assert shop.handled == [(b"b", 31), (b"b", 32)]
 
 
 def test_a_late_task_runs_nothing_and_leaves_what_is_committed():
@@ -231,6 +256,19 @@ def test_more_than_may_wait_behind_a_head_keep_their_partition():
         shop.spark.clock.advance("6m")
         shop.run()
     assert shop.handled == [(b"b", 3), (b"a", 0), (b"a", 1), (b"a", 2)]
+
+
+def test_a_record_that_kills_its_worker_is_buried_alone_however_late_that_can_be_written():
+    shop = Shop()
+    shop.spark.broker.refuse("app.dead")
+    shop.send(("deadly", 0), *[(f"{number}", 0) for number in range(9)])
+    for batches in (20, 40):
+        for _ in range(batches):
+            shop.spark.clock.advance("2s")
+            shop.run()
+        shop.spark.broker.accept("app.dead")
+    assert [letter.key for letter in shop.spark.broker.records("app.dead")] == [b"deadly"]
+    assert [offset for _, offset in shop.handled] == list(range(1, 10))
 
 
 def test_rules_of_an_earlier_task_do_not_count_any_more():

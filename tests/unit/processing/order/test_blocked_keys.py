@@ -226,3 +226,12 @@ def test_one_that_stands_before_those_that_wait_goes_behind_however_many_they_ar
         keys.found(Spot(BEHIND, at), A, Origin(offset), Stage(1))
     assert keys.fresh(A, Spot(SOURCE, 1)) == "behind"
     assert keys.fresh(A, Spot(SOURCE, 7)) == "wait"
+
+
+def test_what_waits_in_a_room_is_known_without_what_is_one_too_many():
+    keys = BlockedKeys()
+    keys.found(Spot(BEHIND, 3), A, Origin(1), Stage(1))
+    keys.found(Spot(BEHIND, 4), A, Origin(2), Stage(1))
+    keys.found(Spot(DELAY, 0), A, Origin(1), Stage(2))  # it has come further
+    assert keys.waiting_in(BEHIND) == {4}
+    assert keys.waiting_in(DELAY) == {0}
