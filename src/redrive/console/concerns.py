@@ -89,8 +89,10 @@ def _of_topics(flow: Flow, now: int) -> Iterator[Concern]:
             yield Concern(
                 grave=True, said=f"{node.topic} does not exist: run `redrive topics --apply`"
             )
-        if node.kind == "delay" and node.due and now - (node.due_since or now) > _BEHIND:
-            late = age(now - (node.due_since or now))
+        # Without a delay, records wait for others of their key: they are late only if those are.
+        late_by = now - (node.due_since or now) if node.delay else 0
+        if node.kind == "delay" and node.due and late_by > _BEHIND:
+            late = age(late_by)
             due = numbers.counted(node.due, "record is", "records are")
             said = f"{node.topic} falls behind: {due} due, the first for {late}"
             yield Concern(grave=True, said=said)

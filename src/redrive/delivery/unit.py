@@ -294,8 +294,10 @@ class Unit:
 
     async def _publish(self) -> None:
         # Whoever has the ids commits, also after its partition was taken away: rivals wait for it,
-        # and would do again what is done by now. Without ids they do it anyway.
-        revoked = self._lot.assigned.closed and not self._tools.guarantee.inbox
+        # and would do again what is done by now. Without ids they do it anyway. In strict order
+        # they have seen by now what waits: a copy that comes later would block nobody.
+        may_be_late = self._tools.guarantee.inbox and not self._waits_in_order
+        revoked = self._lot.assigned.closed and not may_be_late
         if revoked or self._lot.abandoned:
             raise RevokedError(f"{self._lot.assigned.place} was taken away")
         writes = [] if self._tools.guarantee.outbox else self._sends()
@@ -309,6 +311,14 @@ class Unit:
             await asyncio.to_thread(publish, writes)
         else:
             publish(writes)
+
+    @property
+    def _waits_in_order(self) -> bool:
+        """Whether a record of it is to be parked, and others of its key have to wait for it."""
+        is_strict = self._tools.scope.app.ordering == "strict"
+        return is_strict and any(
+            each.kind in ("park", "hop") for each in self.judged.report.outcomes
+        )
 
     async def _send(self, session: Session) -> None:
         if self._tools.guarantee.outbox and (sends := self._sends()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
@@ -49,11 +49,12 @@ class Ahead:
     def of(
         cls,
         topics: Iterable[str],
-        delays: Collection[str],
+        delays: Mapping[str, int],
         places: Mapping[TopicPartition, Place],
     ) -> Self:
-        """The sums over partitions, with an entry for each topic; `delays` are delay topics.
+        """The sums over partitions, with an entry for each topic; `delays` are of delay topics.
 
+        Followers, in strict order, are never due: they have no delay, and wait for their key.
         With the `places` of one process among several, its share.
         """
         lag = dict.fromkeys(topics, 0)
@@ -62,8 +63,9 @@ class Ahead:
         later: defaultdict[str, list[int]] = defaultdict(list)
         for (topic, _), each in places.items():
             lag[topic] += each.lag
-            if topic in due:
-                due[topic] += each.due
+            if not delays.get(topic):
+                continue
+            due[topic] += each.due
             if each.due_since is not None:
                 since[topic].append(each.due_since)
             if each.next_due is not None:

@@ -82,8 +82,13 @@ def test_a_topic_that_does_not_exist():
 
 
 def test_a_delay_topic_that_falls_behind():
-    late = Node("a.retry.5s", "delay", due=7, due_since=NOW - 120_000)
+    late = Node("a.retry.5s", "delay", delay=5000, due=7, due_since=NOW - 120_000)
     assert any("7 records are due, the first for 2m" in each for each in said(late))
+
+
+def test_followers_in_strict_order_do_not_fall_behind():
+    waiting = Node("a.retry.behind", "delay", due=7, due_since=NOW - 120_000)
+    assert not any("falls behind" in each for each in said(waiting))
 
 
 STUCK = Node("orders", "source", lag=9, unread_since=NOW - 120_000)

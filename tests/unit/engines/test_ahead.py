@@ -108,6 +108,11 @@ def test_progress_that_was_set_back_and_a_topic_that_was_recreated_start_again(t
     assert topic.look(900_000) == Place(1, 0, None, 960_000)
 
 
+def test_followers_in_strict_order_are_ahead_and_never_due():
+    places = {TopicPartition("behind", 0): Place(5, 5, 10, None)}
+    assert Ahead.of(["behind"], {"behind": 0}, places) == Ahead({"behind": 5}, {"behind": 0})
+
+
 def test_topics_are_summed_up_over_their_partitions():
     places = {
         TopicPartition("orders", 0): Place(3),
@@ -115,6 +120,6 @@ def test_topics_are_summed_up_over_their_partitions():
         TopicPartition("r", 0): Place(5, 2, 10, 40),
         TopicPartition("r", 1): Place(6, 1, 20, 30),
     }
-    assert Ahead.of(["orders", "refunds", "r", "s"], {"r", "s"}, places) == Ahead(
+    assert Ahead.of(["orders", "refunds", "r", "s"], {"r": 30, "s": 60}, places) == Ahead(
         {"orders": 7, "refunds": 0, "r": 11, "s": 0}, {"r": 3, "s": 0}, {"r": 10}, {"r": 30}
     )
