@@ -181,10 +181,11 @@ def unplantable(repository: Repository, mutant: Mutant) -> Result | None:
         return Result(mutant, Verdict.STALE, f"its text occurs {count} times, not once")
     if mutant.find == mutant.replace:
         return Result(mutant, Verdict.BROKEN, "it changes nothing")
-    try:
-        ast.parse(mutant.planted(source))
-    except SyntaxError as error:
-        return Result(mutant, Verdict.BROKEN, f"not Python: {error}")
+    if path.suffix == ".py":
+        try:
+            ast.parse(mutant.planted(source))
+        except SyntaxError as error:
+            return Result(mutant, Verdict.BROKEN, f"not Python: {error}")
     return None
 
 

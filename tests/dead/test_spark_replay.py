@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from confluent_kafka import Producer
 from test_kills import check_once_and_in_order
@@ -81,7 +83,7 @@ def test_ten_thousand_letters_and_ten_kills_of_spark(shop):
     check_once_and_in_order(made, letters)
 
 
-def test_what_is_behind_an_open_transaction_is_waited_for(shop):
+def test_what_is_behind_an_open_transaction_is_waited_for(shop, monkeypatch):
     made = shop()
     state = TopicPartition(made.app.state_topic, 0)
     config = transactional_config(made.settings, transactional_id(made.name, state))
@@ -91,10 +93,18 @@ def test_what_is_behind_an_open_transaction_is_waited_for(shop):
     hanging.produce(state.topic, b"{}", b"operation/none", partition=0)
     hanging.flush(60)
     log = KafkaLog(made.settings, made.name)
+    bounds, looked = log.bounds, threading.Semaphore(0)
+
+    def look(place):
+        looked.release()
+        return bounds(place)
+
+    monkeypatch.setattr(log, "bounds", look)
     begun = begin(lambda: log.settle(state), name="settle")
-    assert log.bounds(state)[1] == 0
+    assert all(looked.acquire(timeout=60) for _ in range(3))
+    assert bounds(state)[1] == 0
     assert not begun.done()
     TransactionalProducer(made.settings, made.name, state)  # takes it back
     begun.result(120)
-    assert log.bounds(state)[1] > 0
+    assert bounds(state)[1] > 0
     log.close()
